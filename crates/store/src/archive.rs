@@ -1,0 +1,68 @@
+//! Where result files live: staged, made durable, then published.
+//!
+//! Owns the order of these three for every backend. Knows no rows: the finaliser stages a batch, syncs it, commits the
+//! rows, and only then publishes what won.
+
+use crate::model::{PartRef, Publication};
+use dispatcher_core::id::{EntryName, LeaseId};
+use std::path::Path;
+
+/// Bytes on their way into the archive.
+#[derive(Debug)]
+pub enum Source<'a> {
+    /// In memory.
+    Bytes(&'a [u8]),
+    /// In a file of the archive's spool folder, which the archive takes over.
+    Spool(&'a Path),
+}
+
+/// A part to be staged.
+#[derive(Debug)]
+pub struct NewPart<'a> {
+    /// `result`, `stdout` or `stderr`.
+    pub name: &'a str,
+    /// Its SHA-256 in lower-case hexadecimal, checked by whoever received it.
+    pub sha256: &'a str,
+    /// Its bytes.
+    pub source: Source<'a>,
+}
+
+/// Why the archive could not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// No space is left: what is staged waits, unacknowledged.
+    #[error("no space is left for results in {place}; free some, work goes on by itself")]
+    Full {
+        /// The folder.
+        place: String,
+    },
+    /// Something else.
+    #[error("{doing} {place}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        place: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A place for result files.
+pub trait Archive: Send + Sync {
+    /// The folder for bytes that arrive in pieces; on the archive's own file system.
+    fn spool(&self) -> &Path;
+    /// Puts a part aside under its lease. Not durable before [`Archive::sync`]. The same part again replaces it.
+    fn stage(&self, lease: LeaseId, entry: &EntryName, part: NewPart<'_>) -> Result<PartRef, ArchiveError>;
+    /// Makes all that was staged so far durable. After an error nothing since the last success counts as staged.
+    fn sync(&self) -> Result<(), ArchiveError>;
+    /// Puts the parts of a committed result where people look for them, in place of what stood there. Doing it twice is
+    /// the same as once.
+    fn publish(&self, publication: &Publication) -> Result<(), ArchiveError>;
+    /// Forgets what was staged for a lease and did not win.
+    fn discard(&self, lease: LeaseId, parts: &[PartRef]) -> Result<(), ArchiveError>;
+    /// Removes staged and spooled files that no row names, after a crash: all but those for which `keep` says so.
+    fn sweep(&self, keep: &dyn Fn(LeaseId) -> bool) -> Result<u64, ArchiveError>;
+    /// Compares a published or staged part with its row: present, length, and with `deep` its checksum.
+    fn check(&self, publication: &Publication, deep: bool) -> Result<Vec<String>, ArchiveError>;
+}

@@ -1,0 +1,78 @@
+//! Durable tasks behind one small trait, and the archive of their result files.
+//!
+//! **Owns** the schema, every SQL statement, the transaction in which results are decided, the counters of the books,
+//! and how result files become durable and visible.
+//!
+//! **Refuses to know** sockets, workers' messages and threads of the dispatcher.
+//!
+//! **Invariants**: a lost database is an error, never an empty queue; what `mark_done` answered "stored" is durable; a
+//! batch costs a fixed number of statements; every transition of a task's row is fenced by run and epoch.
+
+pub mod archive;
+pub mod model;
+
+pub use model::*;
+
+use async_trait::async_trait;
+use dispatcher_core::id::{CorpusId, LeaseId, ServiceId, TaskId};
+use dispatcher_core::time::TimeMs;
+
+/// What the dispatcher asks of a database. One conformance suite runs against every implementation.
+///
+/// Every verb is one transaction and may be repeated after any error. Dropping a call half-way leaves no open
+/// transaction behind. Lists of any length are taken, in pieces where the database has limits; what is atomic is said
+/// at each verb.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// The key that signs tokens, made with the database.
+    async fn token_key(&self) -> Result<[u8; 32], StoreError>;
+
+    /// Makes a service, or changes its settings; returns it as it stands.
+    async fn put_service(&self, name: &str, settings: &ServiceSettings) -> Result<Service, StoreError>;
+    /// Every service.
+    async fn services(&self) -> Result<Vec<Service>, StoreError>;
+    /// Makes a corpus or finds it by its name; returns it as it stands. A corpus of that name with another root is
+    /// [`StoreError`] of class conflict.
+    async fn put_corpus(&self, name: &str, root: &[u8]) -> Result<Corpus, StoreError>;
+    /// Every corpus.
+    async fn corpora(&self) -> Result<Vec<Corpus>, StoreError>;
+    /// Adds the entries that the corpus does not have for the service, ready and in their first run. Atomic for each
+    /// 1,024 entries; a repeat adds only what is new. An entry whose size or time differs from its row is counted and
+    /// listed as changed and left alone.
+    async fn import(&self, service: ServiceId, corpus: CorpusId, entries: &[Entry]) -> Result<Imported, StoreError>;
+
+    /// Makes this process known (or beats for it), and returns its id.
+    async fn register(&self, dispatcher: &DispatcherInfo, now: TimeMs) -> Result<DispatcherId, StoreError>;
+    /// Takes over every lease whose dispatcher is in `gone`, or none for all but `by`. Returns them in id order.
+    async fn adopt(&self, by: DispatcherId, gone: Option<&[DispatcherId]>, now: TimeMs)
+    -> Result<Vec<OpenLease>, StoreError>;
+    /// Leases up to `max` ready tasks of a service to a dispatcher, best priority first, then lowest id. Raises the
+    /// epoch of each.
+    async fn claim(&self, ask: &Claim, now: TimeMs) -> Result<Vec<ClaimedTask>, StoreError>;
+    /// Writes a batch: hand-outs, begins, results, endings with their requeues and dead letters, publications. One
+    /// transaction; decides each record with [`dispatcher_core::claim::decide`] beside its row, in order. Answers one
+    /// for one.
+    async fn mark_done(&self, batch: &[Record], now: TimeMs) -> Result<Vec<Answer>, StoreError>;
+    /// Accepted results whose files have not been marked published, in commit order.
+    async fn unpublished(&self, after: Option<LeaseId>, max: usize) -> Result<Vec<Publication>, StoreError>;
+
+    /// Begins a new run of up to `max` tasks that match, with ids above `after`. Returns how far it came; `None` when it
+    /// is through. A leased task's current attempt becomes stale.
+    async fn rerun(&self, filter: &TaskFilter, after: TaskId, max: usize, now: TimeMs) -> Result<Progress, StoreError>;
+    /// Cancels up to `max` tasks that match and are not over, with ids above `after`.
+    async fn cancel(&self, filter: &TaskFilter, after: TaskId, max: usize, now: TimeMs) -> Result<Progress, StoreError>;
+    /// Takes the newly seen size and time of inputs as right, and begins a new run of each.
+    async fn accept_change(&self, service: ServiceId, corpus: CorpusId, entries: &[Entry], now: TimeMs)
+    -> Result<u64, StoreError>;
+
+    /// Counts of tasks by state and status, and of causes.
+    async fn summary(&self, filter: &TaskFilter) -> Result<Summary, StoreError>;
+    /// A page of tasks that match, in id order.
+    async fn tasks(&self, filter: &TaskFilter, after: TaskId, max: usize) -> Result<Vec<TaskRow>, StoreError>;
+    /// A task with all its attempts, results and messages.
+    async fn story(&self, task: TaskId) -> Result<Option<Story>, StoreError>;
+    /// The books: counters beside what the rows say (rule A1), the archive's parts in id order for a check against files.
+    async fn audit(&self) -> Result<Audit, StoreError>;
+    /// A page of the parts of results that stand, for a check against the archive.
+    async fn standing_parts(&self, after: TaskId, max: usize) -> Result<Vec<Publication>, StoreError>;
+}

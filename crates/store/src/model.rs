@@ -1,0 +1,497 @@
+//! What goes into the store and comes out of it.
+//!
+//! Owns plain values only. Knows no SQL.
+
+use dispatcher_core::claim::Standing;
+use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, Run, ServiceId, TaskId, WorkerKey};
+use dispatcher_core::report::{Ending, Message, Origin, Status};
+use dispatcher_core::time::{SpanMs, TimeMs};
+use serde::{Deserialize, Serialize};
+
+/// A dispatcher process, as the store numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DispatcherId(pub i64);
+
+/// Why the store could not do it.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}: {why}")]
+pub struct StoreError {
+    /// What kind of fault it is, and so what to do about it.
+    pub class: ErrorClass,
+    /// What was being done.
+    pub doing: &'static str,
+    /// What the database said.
+    pub why: String,
+}
+
+/// What to do about a store's error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorClass {
+    /// May pass by itself: try again (rule D3).
+    Transient,
+    /// Somebody else has it, or it is another thing than was said.
+    Conflict,
+    /// One row of what was asked is refused; the others are not to blame (rule D4).
+    BadRow,
+    /// No space is left.
+    Full,
+    /// The database is damaged.
+    Corrupt,
+    /// It was opened wrongly: another schema, no permission, no such place.
+    Misconfigured,
+}
+
+/// How a service treats its tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceSettings {
+    /// The time limit of a first attempt; attempt n of a run gets n times as much (rule L3).
+    pub timeout_ms: SpanMs,
+    /// Charged attempts that one run may spend.
+    pub budget: u32,
+    /// The largest result, in bytes (rule R7).
+    pub result_cap: u64,
+    /// The first delay before a retry; each further one doubles it. Zero: at once (rule R4).
+    pub retry_delay_ms: SpanMs,
+    /// Nothing of it is handed out while set.
+    pub paused: bool,
+}
+
+/// A service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// Its number.
+    pub id: ServiceId,
+    /// Its name.
+    pub name: String,
+    /// Its settings.
+    pub settings: ServiceSettings,
+}
+
+/// A corpus.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Corpus {
+    /// Its number.
+    pub id: CorpusId,
+    /// Its name.
+    pub name: String,
+    /// The folder its entries lie under: bytes, as paths are.
+    pub root: EntryName,
+    /// The corpus it was carved out of, where it is a sandbox.
+    pub parent: Option<CorpusId>,
+}
+
+/// An input to import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name below the corpus's root.
+    pub name: EntryName,
+    /// Its size in bytes when it was seen.
+    pub size: u64,
+    /// When it was last changed, in nanoseconds since the Unix epoch.
+    pub mtime_ns: i64,
+    /// Higher goes first.
+    pub priority: i32,
+}
+
+/// What an import did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    /// New tasks.
+    pub added: u64,
+    /// Entries that were there already.
+    pub known: u64,
+    /// Entries whose size or time is another than their row says. Their tasks are left alone.
+    pub changed: Vec<EntryName>,
+}
+
+/// A dispatcher process that makes itself known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DispatcherInfo {
+    /// `None` the first time.
+    pub id: Option<DispatcherId>,
+    /// The host it runs on.
+    pub host: String,
+    /// Where workers reach it.
+    pub endpoint: String,
+}
+
+/// What to claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// For whom.
+    pub dispatcher: DispatcherId,
+    /// Of which service.
+    pub service: ServiceId,
+    /// How many at most.
+    pub max: usize,
+}
+
+/// A task with a fresh claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedTask {
+    /// The lease it goes out under.
+    pub lease: LeaseId,
+    /// Its service.
+    pub service: ServiceId,
+    /// Its corpus.
+    pub corpus: CorpusId,
+    /// Its input.
+    pub entry: EntryName,
+    /// The input's size in bytes at import.
+    pub input_size: u64,
+    /// The input's time at import, in nanoseconds since the Unix epoch.
+    pub input_mtime_ns: i64,
+    /// Charged attempts of this run so far.
+    pub charged: u32,
+    /// The run's time-out, taken from the service at its first claim (rule L3).
+    pub timeout_ms: SpanMs,
+    /// The last retryable cause of this run.
+    pub last_cause: Option<Message>,
+}
+
+/// A lease found in the store at start (rule S4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenLease {
+    /// The task and its claim.
+    pub task: ClaimedTask,
+    /// Who had it, where the hand-out was written.
+    pub worker: Option<WorkerKey>,
+    /// When it was handed out.
+    pub handed_at: Option<TimeMs>,
+    /// When work on it began.
+    pub began_at: Option<TimeMs>,
+}
+
+/// A part of a result as the archive knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PartRef {
+    /// `result`, `stdout` or `stderr`.
+    pub name: String,
+    /// Where it lies, in the archive's own words.
+    pub place: EntryName,
+    /// Where it begins there, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Its SHA-256, in lower-case hexadecimal.
+    pub sha256: String,
+}
+
+/// One thing for the finaliser's next batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A lease went to a worker.
+    HandedOut {
+        /// The lease.
+        lease: LeaseId,
+        /// To whom.
+        worker: WorkerKey,
+        /// When.
+        at: TimeMs,
+    },
+    /// Work on it began.
+    Began {
+        /// The lease.
+        lease: LeaseId,
+        /// When.
+        at: TimeMs,
+    },
+    /// A worker's result, its bytes durable in the archive already.
+    Result {
+        /// The lease it was computed under.
+        lease: LeaseId,
+        /// By whom.
+        worker: WorkerKey,
+        /// How it went.
+        status: Status,
+        /// What was said about it; cleaned.
+        messages: Vec<Message>,
+        /// Its parts.
+        parts: Vec<PartRef>,
+        /// When it was received.
+        at: TimeMs,
+    },
+    /// An attempt ended without a result. The row decides whether the task is requeued or dead.
+    Ended {
+        /// The lease.
+        lease: LeaseId,
+        /// Whose it was; `None` where no worker ever had it.
+        worker: Option<WorkerKey>,
+        /// How it ended.
+        ending: Ending,
+        /// Whether work had begun, and so whether it is charged (rule A2).
+        began: bool,
+        /// Why: a retryable cause where `ending` says so, else what we saw ourselves.
+        why: Message,
+        /// What else was said.
+        messages: Vec<Message>,
+        /// What was kept of its output.
+        parts: Vec<PartRef>,
+        /// When.
+        at: TimeMs,
+    },
+    /// The dispatcher cannot read the input: no attempt was made.
+    InputFailed {
+        /// The claim that it was found under.
+        lease: LeaseId,
+        /// What is wrong: `input_changed`, `input_missing`, `input_unreadable`, `input_timeout`.
+        why: Message,
+        /// Whether another try may help; it is charged.
+        retry: bool,
+        /// When.
+        at: TimeMs,
+    },
+    /// A claimed task goes back unsent and uncharged.
+    Returned {
+        /// The claim.
+        lease: LeaseId,
+    },
+    /// The files of a result that stands are where people look for them.
+    Published {
+        /// The lease of the result.
+        lease: LeaseId,
+    },
+}
+
+/// What became of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A note was taken (hand-out, begin, return, publication) or did no longer matter.
+    Noted,
+    /// The result stands; also the answer to a repeat of it.
+    Stored {
+        /// What stood until now; `None` also for a repeat.
+        replaced: Option<Standing>,
+        /// Whether it was stored before, so that nothing is to be published anew.
+        repeat: bool,
+    },
+    /// Something at least as good stands.
+    Superseded {
+        /// What stands.
+        by: Standing,
+    },
+    /// It belongs to an earlier run.
+    Stale,
+    /// The task was cancelled.
+    Cancelled,
+    /// No such task or claim.
+    Unknown,
+    /// The database refused this row alone; the task ended with that as its reason (rule D4).
+    Refused {
+        /// What the database said.
+        why: String,
+    },
+    /// The task is ready again.
+    Requeued {
+        /// Charged attempts of the run so far.
+        charged: u32,
+        /// Not before.
+        not_before: TimeMs,
+    },
+    /// The run is over without a worker's result: this stand-in stands.
+    DeadLettered {
+        /// Who filed it.
+        origin: Origin,
+        /// The reason that was stored.
+        reason: Message,
+    },
+}
+
+/// A standing result and its parts, for the publisher and for `doctor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// The lease of the result.
+    pub lease: LeaseId,
+    /// Its input.
+    pub entry: EntryName,
+    /// How it went.
+    pub status: Status,
+    /// Its parts.
+    pub parts: Vec<PartRef>,
+    /// Whether its files are in place.
+    pub published: bool,
+}
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    /// Waiting to be claimed.
+    Ready,
+    /// Claimed by a dispatcher.
+    Leased,
+    /// A worker's result stands.
+    Done,
+    /// Only a stand-in stands.
+    Dead,
+    /// An operator ended it.
+    Cancelled,
+}
+
+/// Which tasks are meant. Every field that is set must match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskFilter {
+    /// These ids.
+    pub ids: Vec<TaskId>,
+    /// This service.
+    pub service: Option<ServiceId>,
+    /// This corpus.
+    pub corpus: Option<CorpusId>,
+    /// One of these states.
+    pub states: Vec<TaskState>,
+    /// One of these statuses, of what stands.
+    pub statuses: Vec<Status>,
+    /// A message of what stands has this category.
+    pub category: Option<String>,
+    /// A message of what stands has this second word.
+    pub what: Option<String>,
+    /// The entry's name begins with these bytes.
+    pub entry_prefix: Option<EntryName>,
+}
+
+/// How far a piecewise command came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Tasks it changed.
+    pub changed: u64,
+    /// Go on after this id; `None`: through.
+    pub next: Option<TaskId>,
+}
+
+/// Tasks by state and status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Tasks in all.
+    pub total: u64,
+    /// By state.
+    pub by_state: Vec<(TaskState, u64)>,
+    /// Of those that are over, by status.
+    pub by_status: Vec<(Status, u64)>,
+    /// The most frequent kinds of the worst message of failures: category, what, tasks.
+    pub causes: Vec<(String, String, u64)>,
+    /// Results that stand and whose files are not in place yet.
+    pub unpublished: u64,
+}
+
+/// A task in a listing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TaskRow {
+    /// Its id.
+    pub id: TaskId,
+    /// Its service.
+    pub service: ServiceId,
+    /// Its corpus.
+    pub corpus: CorpusId,
+    /// Its input.
+    pub entry: EntryName,
+    /// The input's size in bytes at import.
+    pub input_size: u64,
+    /// Where it is.
+    pub state: TaskState,
+    /// The current run.
+    pub run: Run,
+    /// The newest claim.
+    pub epoch: Epoch,
+    /// Charged attempts of the run.
+    pub charged: u32,
+    /// What stands.
+    pub standing: Option<Standing>,
+    /// When it may be claimed again.
+    pub not_before: TimeMs,
+    /// The last retryable cause of the run.
+    pub last_cause: Option<Message>,
+    /// The last reason that we saw ourselves.
+    pub last_reason: Option<Message>,
+}
+
+/// One attempt in a story.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AttemptRow {
+    /// The run it belonged to.
+    pub run: Run,
+    /// Its claim.
+    pub epoch: Epoch,
+    /// Who had it.
+    pub worker: Option<WorkerKey>,
+    /// When it was handed out.
+    pub handed_at: Option<TimeMs>,
+    /// When work began.
+    pub began_at: Option<TimeMs>,
+    /// When it ended.
+    pub ended_at: Option<TimeMs>,
+    /// How it ended; `None` while it is out.
+    pub ending: Option<Ending>,
+    /// Whether it was charged to the budget.
+    pub charged: bool,
+    /// Why it ended so.
+    pub why: Option<Message>,
+}
+
+/// One result in a story.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ResultRow {
+    /// The run it belongs to.
+    pub run: Run,
+    /// Its claim.
+    pub epoch: Epoch,
+    /// How it went.
+    pub status: Status,
+    /// Who filed it.
+    pub origin: Origin,
+    /// Whether its files are in place.
+    pub published: bool,
+    /// What was said about it.
+    pub messages: Vec<Message>,
+    /// Its parts.
+    pub parts: Vec<PartRef>,
+}
+
+/// All that is stored of one task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Story {
+    /// The task.
+    pub task: TaskRow,
+    /// Its attempts, oldest first.
+    pub attempts: Vec<AttemptRow>,
+    /// Its results, oldest first.
+    pub results: Vec<ResultRow>,
+}
+
+/// What the books say beside what the rows say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    /// Lines that do not agree: what, counted, found.
+    pub differences: Vec<Difference>,
+    /// Attempts dispatched in all.
+    pub dispatched: u64,
+    /// Attempts still out.
+    pub out: u64,
+    /// Attempts by ending.
+    pub endings: Vec<(Ending, u64)>,
+}
+
+/// A line of the books that does not agree with the rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What is counted.
+    pub what: String,
+    /// What the counter says.
+    pub counted: i64,
+    /// What the rows say.
+    pub found: i64,
+}
+
+impl Default for ServiceSettings {
+    fn default() -> Self {
+        Self {
+            timeout_ms: SpanMs::seconds(3600),
+            budget: 3,
+            result_cap: 4_000_000_000,
+            retry_delay_ms: SpanMs::ZERO,
+            paused: false,
+        }
+    }
+}
