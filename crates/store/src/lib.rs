@@ -44,8 +44,12 @@ pub trait Store: Send + Sync {
     /// Makes this process known (or beats for it), and returns its id.
     async fn register(&self, dispatcher: &DispatcherInfo, now: TimeMs) -> Result<DispatcherId, StoreError>;
     /// Takes over every lease whose dispatcher is in `gone`, or none for all but `by`. Returns them in id order.
-    async fn adopt(&self, by: DispatcherId, gone: Option<&[DispatcherId]>, now: TimeMs)
-    -> Result<Vec<OpenLease>, StoreError>;
+    async fn adopt(
+        &self,
+        by: DispatcherId,
+        gone: Option<&[DispatcherId]>,
+        now: TimeMs,
+    ) -> Result<Vec<OpenLease>, StoreError>;
     /// Leases up to `max` ready tasks of a service to a dispatcher, best priority first, then lowest id. Raises the
     /// epoch of each.
     async fn claim(&self, ask: &Claim, now: TimeMs) -> Result<Vec<ClaimedTask>, StoreError>;
@@ -60,10 +64,16 @@ pub trait Store: Send + Sync {
     /// is through. A leased task's current attempt becomes stale.
     async fn rerun(&self, filter: &TaskFilter, after: TaskId, max: usize, now: TimeMs) -> Result<Progress, StoreError>;
     /// Cancels up to `max` tasks that match and are not over, with ids above `after`.
-    async fn cancel(&self, filter: &TaskFilter, after: TaskId, max: usize, now: TimeMs) -> Result<Progress, StoreError>;
+    async fn cancel(&self, filter: &TaskFilter, after: TaskId, max: usize, now: TimeMs)
+    -> Result<Progress, StoreError>;
     /// Takes the newly seen size and time of inputs as right, and begins a new run of each.
-    async fn accept_change(&self, service: ServiceId, corpus: CorpusId, entries: &[Entry], now: TimeMs)
-    -> Result<u64, StoreError>;
+    async fn accept_change(
+        &self,
+        service: ServiceId,
+        corpus: CorpusId,
+        entries: &[Entry],
+        now: TimeMs,
+    ) -> Result<u64, StoreError>;
 
     /// Counts of tasks by state and status, and of causes.
     async fn summary(&self, filter: &TaskFilter) -> Result<Summary, StoreError>;
