@@ -153,8 +153,7 @@ impl Raw {
         if what.is_empty() {
             return None;
         }
-        let severity =
-            if severity == Severity::Fatal && category == b"invalid" { Severity::Invalid } else { severity };
+        let severity = if severity == Severity::Fatal && category == b"invalid" { Severity::Invalid } else { severity };
         let mut raw = Self { severity, category: category.to_vec(), what: what.to_vec(), details: Vec::new() };
         raw.details.extend_from_slice(&details[..details.len().min(text::DETAILS_MAX + 1)]);
         Some(raw)

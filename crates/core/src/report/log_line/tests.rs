@@ -24,7 +24,8 @@ fn the_worst_line_is_the_status() {
 // Rule W4.
 #[test]
 fn a_line_gives_its_category_what_and_details() {
-    let log = Log::read(b"Warning:missing_file:iopams.sty Can't find it: at all\nError:x:y:z\r\nFatal:timeout:wallclock");
+    let log =
+        Log::read(b"Warning:missing_file:iopams.sty Can't find it: at all\nError:x:y:z\r\nFatal:timeout:wallclock");
     assert_eq!(
         kinds(&log),
         ["Warning:missing_file:iopams.sty Can't find it: at all", "Error:x:y:z ", "Fatal:timeout:wallclock "]
