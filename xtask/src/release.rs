@@ -123,7 +123,11 @@ mod tests {
 
     #[test]
     fn documents_and_examples_are_packed_and_sources_are_not() {
-        assert!(is_packed("README.md") && is_packed("docs/adr/0001-layers-and-pure-core.md") && is_packed("examples/papers/a.txt"));
+        assert!(
+            is_packed("README.md")
+                && is_packed("docs/adr/0001-layers-and-pure-core.md")
+                && is_packed("examples/papers/a.txt")
+        );
         assert!(!is_packed("crates/core/src/lib.rs") && !is_packed("docsx/a.md"));
     }
 }
