@@ -1,7 +1,7 @@
 //! A list of named steps, run in order, timed, and told in a closing table.
 //!
-//! **Owns** the order, the clock and the table. **Refuses to know** what a step does. **Invariant**: the first step that
-//! fails ends the plan, and the table still names the steps that were not run.
+//! **Owns** the order, the clock and the table. **Refuses to know** what a step does. **Invariant**: the table names every
+//! step, the ones that were not run as well.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ type Work<'a> = Box<dyn FnOnce() -> Result<Note> + 'a>;
 #[derive(Default)]
 pub(crate) struct Plan<'a> {
     steps: Vec<(&'static str, Work<'a>)>,
+    keeps_going: bool,
 }
 
 /// What became of one step.
@@ -37,13 +38,19 @@ impl<'a> Plan<'a> {
         self.step(name, move || work().map(|()| None))
     }
 
-    /// Runs all steps up to the first that fails, prints the table, and fails if a step did.
+    /// Runs the steps after one that failed as well. Otherwise the first that fails ends the plan.
+    pub(crate) fn keep_going(mut self) -> Self {
+        self.keeps_going = true;
+        self
+    }
+
+    /// Runs the steps, prints the table, and fails if a step did.
     pub(crate) fn run(self) -> Result<()> {
         let count = self.steps.len();
         let mut rows: Vec<Row> = Vec::with_capacity(count);
-        let mut failed = None;
+        let mut failed = Vec::new();
         for (index, (name, work)) in self.steps.into_iter().enumerate() {
-            if failed.is_some() {
+            if !failed.is_empty() && !self.keeps_going {
                 rows.push(Row { name, result: "not run", took: Duration::ZERO, note: String::new() });
                 continue;
             }
@@ -55,17 +62,14 @@ impl<'a> Plan<'a> {
                 Ok(note) => ("ok", note.unwrap_or_default()),
                 Err(error) => {
                     eprintln!("{name}: {error:#}");
-                    failed = Some(name);
+                    failed.push(name);
                     ("FAILED", first_line(&format!("{error:#}")))
                 }
             };
             rows.push(Row { name, result, took, note });
         }
         println!("\n{}", table(&rows));
-        match failed {
-            Some(name) => bail!("step `{name}` failed"),
-            None => Ok(()),
-        }
+        if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
     }
 }
 
@@ -98,20 +102,27 @@ mod tests {
     #[test]
     fn a_failing_step_ends_the_plan_and_names_itself() {
         let ran = RefCell::new(Vec::new());
-        let error = Plan::default()
-            .plain("first", || {
-                ran.borrow_mut().push("first");
-                Ok(())
-            })
-            .plain("second", || bail!("broken"))
-            .plain("third", || {
-                ran.borrow_mut().push("third");
-                Ok(())
-            })
-            .run()
-            .unwrap_err();
+        let error = broken_in_the_middle(&ran).run().unwrap_err();
         assert_eq!(*ran.borrow(), ["first"]);
-        assert!(error.to_string().contains("second"));
+        assert_eq!(error.to_string(), "failed: second");
+    }
+
+    #[test]
+    fn a_plan_that_keeps_going_runs_every_step_and_still_fails() {
+        let ran = RefCell::new(Vec::new());
+        let error = broken_in_the_middle(&ran).keep_going().run().unwrap_err();
+        assert_eq!(*ran.borrow(), ["first", "third"]);
+        assert_eq!(error.to_string(), "failed: second");
+    }
+
+    fn broken_in_the_middle<'a>(ran: &'a RefCell<Vec<&'static str>>) -> Plan<'a> {
+        let note = |name| {
+            move || {
+                ran.borrow_mut().push(name);
+                Ok(())
+            }
+        };
+        Plan::default().plain("first", note("first")).plain("second", || bail!("broken")).plain("third", note("third"))
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub(crate) fn run(workspace: &Workspace, bless: bool) -> Result<()> {
         bail!("{DOCUMENT} has no ```console block with a `$ command`: the tour is empty");
     }
     workspace.cargo().args(["build", "-p", "dispatcher-bin", "--locked"]).run()?;
-    let scratch = Scratch::new(workspace)?;
+    let examples = workspace.files()?.into_iter().filter(|file| file.starts_with("examples/"));
+    let scratch = Scratch::new(&workspace.target()?.join("debug"), workspace.root(), examples)?;
     let (mut differing, mut answers) = (0_usize, Vec::with_capacity(exchanges.len()));
     for exchange in &exchanges {
         println!("{DOCUMENT}:{}: $ {}", exchange.line, exchange.command.replace('\n', "\n> "));
@@ -69,16 +70,16 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn new(workspace: &Workspace) -> Result<Self> {
+    /// `built` is the folder of the binary; `examples` are files below `root`.
+    fn new(built: &Path, root: &Path, examples: impl Iterator<Item = String>) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("tour-").tempdir()?;
         let home = folder.path().join("home");
         fs::create_dir(&home)?;
-        for file in workspace.files()?.iter().filter(|file| file.starts_with("examples/")) {
-            let to = home.join(file);
+        for file in examples {
+            let to = home.join(&file);
             fs::create_dir_all(to.parent().unwrap_or(&home))?;
-            fs::copy(workspace.root().join(file), &to)?;
+            fs::copy(root.join(&file), &to)?;
         }
-        let built = workspace.target()?.join("debug");
         let path = format!("{}:{}", built.display(), std::env::var("PATH").unwrap_or_default());
         fs::write(folder.path().join("cwd"), format!("{}\n", home.display()))?;
         Ok(Self { folder, path })
@@ -116,5 +117,46 @@ impl Scratch {
 
     fn home(&self) -> PathBuf {
         Path::new(self.folder.path()).join("home")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(scratch: &Scratch, command: &str) -> Result<String> {
+        let text = format!("```console\n$ {}\n```\n", command.replace('\n', "\n> "));
+        scratch.execute(&transcript::read(&text)?[0])
+    }
+
+    fn scratch(built: &Path) -> Scratch {
+        let examples = ["examples/README.md".to_owned()].into_iter();
+        Scratch::new(built, Workspace::find().unwrap().root(), examples).unwrap()
+    }
+
+    #[test]
+    fn a_command_starts_where_the_last_one_ended_and_both_streams_are_its_answer() {
+        let scratch = scratch(Path::new("/nowhere"));
+        assert_eq!(print(&scratch, "cd examples\nls").unwrap(), "README.md\n");
+        assert_eq!(
+            print(&scratch, "echo out; echo err >&2; cat README.md | head -n 1").unwrap(),
+            "out\nerr\n# Examples\n"
+        );
+        assert_eq!(print(&scratch, "echo \"$PWD/x\"").unwrap(), "examples/x\n");
+    }
+
+    #[test]
+    fn the_call_from_source_is_answered_by_the_built_binary() {
+        let built = tempfile::tempdir().unwrap();
+        fs::write(built.path().join("dispatcher"), "#!/bin/sh\necho \"called with $*\"\n").unwrap();
+        Cmd::new("chmod", built.path()).args(["+x", "dispatcher"]).quiet().run().unwrap();
+        let printed = print(&scratch(built.path()), "cargo run --release -p dispatcher-bin -- run in").unwrap();
+        assert_eq!(printed, "called with run in\n");
+    }
+
+    #[test]
+    fn a_command_that_fails_fails_the_tour_with_what_it_printed() {
+        let error = print(&scratch(Path::new("/nowhere")), "echo the reason; false").unwrap_err().to_string();
+        assert!(error.contains("README.md:2") && error.contains("the reason"), "{error}");
     }
 }
