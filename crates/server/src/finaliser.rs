@@ -217,11 +217,11 @@ impl Finaliser {
                 self.batch.push(Pending::Record(record, None), urgency, now);
             }
             Delivery::Complete { reported, bytes } => {
-                self.batch.push(Pending::Report(reported, bytes), Urgency::Soon, now);
+                self.batch.push(Pending::Report(reported, bytes), Urgency::Prompt, now);
             }
             Delivery::Unusable { mut reported, why } => {
                 let receipt = reported.receipt.take();
-                self.batch.push(Pending::Record(unusable(reported, why), receipt), Urgency::Soon, now);
+                self.batch.push(Pending::Record(unusable(reported, why), receipt), Urgency::Prompt, now);
             }
             Delivery::Ask(Question::Holds { worker, holds }) => self.answer_holds(worker, holds)?,
         }
@@ -244,8 +244,8 @@ impl Finaliser {
 /// Whether a record makes somebody wait (rule D2: hand-outs and begins alone close a batch only in time).
 const fn urgency(record: &Record) -> Urgency {
     match record {
-        Record::HandedOut { .. } | Record::Began { .. } | Record::Published { .. } => Urgency::InTime,
-        _ => Urgency::Soon,
+        Record::HandedOut { .. } | Record::Began { .. } | Record::Published { .. } => Urgency::Relaxed,
+        _ => Urgency::Prompt,
     }
 }
 

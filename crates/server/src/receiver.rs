@@ -14,9 +14,9 @@ use crate::report::{Arrival, Delivery, Order, PartBytes, Reported};
 use crate::stage::StageFailure;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver as Channel, Sender};
+use dispatcher_core::fleet::Piece;
 use dispatcher_core::id::LeaseId;
 use dispatcher_core::report::{Message, Severity};
-use dispatcher_core::text;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::io;
@@ -74,7 +74,7 @@ impl Receiver {
                 self.pass_on(delivery)
             }
             Arrival::Begin(reported) => self.begin(reported),
-            Arrival::Piece { lease, part, offset, bytes } => self.piece(lease, part, offset, &bytes),
+            Arrival::Piece { piece, bytes } => self.piece(piece, &bytes),
             Arrival::Drop(lease) => {
                 self.under_way.remove(&lease);
                 Ok(())
@@ -96,10 +96,11 @@ impl Receiver {
     }
 
     /// A piece of a transfer; one that nobody awaits is ignored.
-    fn piece(&mut self, lease: LeaseId, part: usize, offset: u64, bytes: &Bytes) -> Result<(), StageFailure> {
-        let Some(spooling) = self.under_way.get_mut(&lease) else { return Ok(()) };
+    fn piece(&mut self, piece: Piece, bytes: &Bytes) -> Result<(), StageFailure> {
+        let lease = piece.lease;
+        let Some(mut spooling) = self.under_way.remove(&lease) else { return self.told(Order::PieceTaken(piece)) };
         let written = loop {
-            match spooling.write(part, offset, bytes) {
+            match spooling.write(piece.part, piece.offset, bytes) {
                 Err(e) if e.kind() == io::ErrorKind::StorageFull || e.kind() == io::ErrorKind::QuotaExceeded => {
                     self.wait_for_space();
                 }
@@ -107,11 +108,11 @@ impl Receiver {
             }
         };
         self.progress.wait_for(None);
+        self.told(Order::PieceTaken(piece))?;
         if let Err(e) = written {
-            let Some(spooling) = self.under_way.remove(&lease) else { return Ok(()) };
             return self.pass_on(Delivery::Unusable { why: not_writable(&e), reported: spooling.into_reported() });
         }
-        self.told(Order::PieceTaken(lease))?;
+        self.under_way.insert(lease, spooling);
         self.finish_if_whole(lease)
     }
 
@@ -123,7 +124,7 @@ impl Receiver {
             return Ok(());
         }
         let delivery = match spooling.finish() {
-            Spooled::Right { reported, bytes } => Delivery::Complete { reported: clean(reported), bytes },
+            Spooled::Right { reported, bytes } => Delivery::Complete { reported, bytes },
             Spooled::Wrong { reported, part } => Delivery::Unusable { why: wrong_hash(&part), reported },
         };
         self.pass_on(delivery)
@@ -152,7 +153,6 @@ impl Receiver {
 
 /// Checks a report whose bytes came with it.
 fn whole(reported: Reported, bodies: Vec<Bytes>) -> Delivery {
-    let reported = clean(reported);
     if reported.parts.len() != bodies.len() {
         return Delivery::Unusable { why: unusable("part_missing", "a declared part has no bytes".to_owned()), reported };
     }

@@ -4,6 +4,7 @@
 //! everything, so that what happened first is written first. Knows nothing of how a message is acted on.
 
 use bytes::Bytes;
+use dispatcher_core::fleet::{Kept, Piece};
 use dispatcher_core::id::{EntryName, LeaseId, WorkerKey};
 use dispatcher_core::in_flight::Receipt;
 use dispatcher_core::report::{Message, Status};
@@ -28,12 +29,8 @@ pub enum Arrival {
     Begin(Reported),
     /// One such piece.
     Piece {
-        /// The lease.
-        lease: LeaseId,
-        /// Which part, as an index into the report's parts.
-        part: usize,
-        /// Where it begins, in bytes.
-        offset: u64,
+        /// Which.
+        piece: Piece,
         /// The bytes.
         bytes: Bytes,
     },
@@ -141,12 +138,12 @@ pub enum Order {
         /// Who.
         worker: WorkerKey,
         /// Go on with these.
-        keep: Vec<LeaseId>,
+        keep: Vec<Kept>,
         /// Forget these.
         drop: Vec<LeaseId>,
     },
     /// A piece was written down; the next may come.
-    PieceTaken(LeaseId),
+    PieceTaken(Piece),
     /// Hand out nothing more; end when the workers are gone.
     Drain,
 }

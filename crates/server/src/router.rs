@@ -14,7 +14,7 @@ use crate::report::{Arrival, Order, Work};
 use crate::stage::StageFailure;
 use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
-use dispatcher_core::fleet::{Effect, Fleet, FleetLimits, NoiseKind};
+use dispatcher_core::fleet::{Fleet, FleetLimits, NoiseKind};
 use dispatcher_core::id::LeaseId;
 use dispatcher_core::in_flight::InFlightSet;
 use dispatcher_core::noise::NoiseMeter;
@@ -83,7 +83,6 @@ pub struct Router {
     receiver: Sender<Arrival>,
     /// What a full receiver could not take yet, in order.
     waiting: VecDeque<Arrival>,
-    deferred: VecDeque<LeaseId>,
     noise: NoiseMeter<NoiseKind>,
     draining_since: Option<TimeMs>,
 }
@@ -108,9 +107,8 @@ impl Router {
         let (outlet, answers) = mailbox(stock::READS_MAX);
         let inputs = Inputs::start(stock::READS_MAX, outlet)
             .map_err(|e| StageFailure::System(format!("no thread to read inputs: {e}")))?;
-        let now = parts.clock.now();
         Ok(Self {
-            fleet: Fleet::new(parts.fleet.clone(), parts.key.clone(), now),
+            fleet: Fleet::new(parts.fleet.clone(), parts.key.clone()),
             parts,
             runtime: Some(runtime),
             socket,
@@ -121,7 +119,6 @@ impl Router {
             orders,
             receiver,
             waiting: VecDeque::new(),
-            deferred: VecDeque::new(),
             noise: NoiseMeter::new(NOISE_EVERY),
             draining_since: None,
         })
@@ -165,6 +162,7 @@ impl Router {
                 self.input_read(answer)?;
             }
             self.flush()?;
+            self.flush_peers()?;
             self.hand_out()?;
             if self.is_over() {
                 return Ok(());
@@ -179,17 +177,18 @@ impl Router {
         let mut effects = Vec::new();
         let mut bodies = Vec::new();
         match event {
-            RouterEvent::Arrived { peer } => self.fleet.arrived(peer, now, &mut effects),
-            RouterEvent::Departed { peer } => self.fleet.departed(peer, now, &mut effects),
+            // Nothing is owed to a connection before it says hello.
+            RouterEvent::Arrived { .. } => {}
+            RouterEvent::Departed { peer } => self.fleet.departed(PeerId(peer.0), now, &mut effects),
             RouterEvent::Message { peer, frames } => match codec::decode_from_worker(&frames) {
                 Ok((message, with)) => {
                     bodies = with;
-                    let lengths: Vec<u64> = bodies.iter().map(|body| body.len() as u64).collect();
-                    self.fleet.heard(peer, message, &lengths, now, &mut effects);
+                    let length = bodies.iter().map(|body| body.len() as u64).sum();
+                    self.fleet.heard(PeerId(peer.0), message, length, now, &mut effects);
                 }
                 Err(e) => {
                     tracing::debug!(peer = peer.0, "a message that cannot be read: {e}");
-                    self.fleet.malformed(peer, &e.to_string(), now, &mut effects);
+                    self.fleet.malformed(PeerId(peer.0), now, &mut effects);
                 }
             },
         }
@@ -203,13 +202,22 @@ impl Router {
         self.fleet.tick(now, &mut effects);
         self.act(effects, &[])?;
         self.give_up_slow_reads(now)?;
-        for lease in std::mem::take(&mut self.deferred) {
-            self.fleet.resume(lease, now, &mut Vec::new());
-        }
+        self.resume()?;
         if self.parts.shared.draining.load(Ordering::Acquire) {
             self.drain()?;
         }
         Ok(())
+    }
+
+    /// There may be room again for answers that had to stay with their workers.
+    fn resume(&mut self) -> Result<(), StageFailure> {
+        let room = WAITING_MAX.saturating_sub(self.waiting.len());
+        if room == 0 || self.fleet.deferred() == 0 {
+            return Ok(());
+        }
+        let mut effects = Vec::new();
+        self.fleet.resume(room, &mut effects);
+        self.act(effects, &[])
     }
 
     /// Passes a report on, or keeps it until the receiver has room.
@@ -248,6 +256,13 @@ impl Router {
         Ok(())
     }
 
+    /// Tries again what workers' queues had no room for.
+    fn flush_peers(&mut self) -> Result<(), StageFailure> {
+        let (now, mut effects) = (self.now(), Vec::new());
+        self.fleet.flush(now, &mut effects);
+        self.act(effects, &[])
+    }
+
     /// At the end nobody has to be answered any more, so that waiting for the receiver is right.
     fn flush_all(&mut self) {
         for arrival in self.waiting.drain(..) {
@@ -270,12 +285,13 @@ impl Router {
     fn is_over(&self) -> bool {
         let Some(since) = self.draining_since else { return false };
         let limit = SpanMs(u64::try_from(self.parts.drain_limit.as_millis()).unwrap_or(u64::MAX));
-        self.fleet.is_empty() || self.now().since(since) >= limit
+        self.fleet.workers().next().is_none() || self.now().since(since) >= limit
     }
 
     /// Sends a message; a full or vanished peer is told to the fleet, which undoes what depends on it.
     fn send(&mut self, peer: PeerId, message: &dispatcher_core::wire::ToWorker, bodies: &[Bytes]) -> bool {
         use dispatcher_transport::socket::Sent;
+        let peer = dispatcher_transport::socket::PeerId(peer.0);
         match dispatcher_transport::link::send_to_worker(&mut self.socket, peer, message, bodies) {
             Sent::Sent => true,
             Sent::Full | Sent::Gone => false,

@@ -8,9 +8,11 @@ use crate::report::{Order, PartBytes, Reported, Reporting};
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
 use dispatcher_core::claim::Standing;
-use dispatcher_core::id::{EntryName, LeaseId, WorkerKey};
-use dispatcher_core::in_flight::{Receipt, Settlement};
+use dispatcher_core::id::{EntryName, LeaseId};
+use dispatcher_core::in_flight::Receipt;
+use dispatcher_core::reap::Taken;
 use dispatcher_core::report::{Ending, Message, Origin, Severity, Status};
+use dispatcher_core::slot::Settlement;
 use dispatcher_core::time::TimeMs;
 use dispatcher_core::wire::AckWord;
 use dispatcher_store::archive::{ArchiveError, NewPart, Source};
@@ -139,7 +141,7 @@ impl Finaliser {
     /// Applies what the store decided of one record.
     fn apply(&mut self, record: Record, answer: Answer, now: TimeMs) -> Result<(), StageFailure> {
         let lease = lease_of(&record);
-        let Some(settlement) = settlement(&record, &answer, now) else { return Ok(()) };
+        let Some(settlement) = settlement(&record, &answer) else { return Ok(()) };
         self.parts.set.settle(lease, &settlement, now);
         match &answer {
             Answer::Stored { replaced, repeat } => self.stored(&record, *replaced, *repeat)?,
@@ -198,14 +200,14 @@ impl Finaliser {
     pub(super) fn sweep(&mut self, now: TimeMs) -> Result<(), StageFailure> {
         self.sweep_at = now.after(super::SWEEP_EVERY);
         let sweep = self.parts.set.sweep(now, SWEEP_MAX);
-        if sweep.due.is_empty() {
-            return Ok(());
+        let (requeued, dead, forgotten) = (sweep.requeued.len(), sweep.dead.len(), sweep.forgotten.len());
+        if requeued + dead + forgotten > 0 {
+            tracing::info!(requeued, dead, forgotten, "swept");
         }
-        tracing::info!(due = sweep.due.len(), forgotten = sweep.forgotten, "the reaper took leases past their deadline");
-        for due in sweep.due {
+        for taken in sweep.requeued.into_iter().chain(sweep.dead) {
             let why = overdue();
-            self.order(Order::Cut { lease: due.lease, why: why.details.clone() })?;
-            self.batch.push(Pending::Record(expired(due.lease, due.worker, why, now), None), Urgency::Soon, now);
+            self.order(Order::Cut { lease: taken.lease, why: why.details.clone() })?;
+            self.batch.push(Pending::Record(expired(taken, why, now), None), Urgency::Prompt, now);
         }
         Ok(())
     }
@@ -213,12 +215,12 @@ impl Finaliser {
 
 /// A lease past its deadline as a record. On the v1 wire the clock starts at `begun`, and the worker itself ends the
 /// task at its limit; who comes this far hangs (rules L3, A3).
-fn expired(lease: LeaseId, worker: WorkerKey, why: Message, at: TimeMs) -> Record {
+fn expired(taken: Taken, why: Message, at: TimeMs) -> Record {
     Record::Ended {
-        lease,
-        worker: Some(worker),
-        ending: Ending::TimeLimit,
-        began: true,
+        lease: taken.lease,
+        worker: taken.worker,
+        ending: taken.ending,
+        began: taken.began,
         why,
         messages: Vec::new(),
         parts: Vec::new(),
@@ -282,24 +284,30 @@ fn parts_of(record: &Record) -> &[PartRef] {
 }
 
 /// What the decision means for the lease in memory; `None` where it means nothing.
-fn settlement(record: &Record, answer: &Answer, _now: TimeMs) -> Option<Settlement> {
+fn settlement(record: &Record, answer: &Answer) -> Option<Settlement> {
+    let lease = lease_of(record);
     Some(match answer {
         Answer::Noted => match record {
             Record::Returned { .. } => Settlement::Returned,
             _ => return None,
         },
         Answer::Stored { .. } => match record {
-            Record::Result { status, .. } => Settlement::Stands { status: *status, origin: Origin::Worker },
+            Record::Result { status, .. } => Settlement::Stands(Standing { epoch: lease.epoch, status: *status, origin: Origin::Worker }),
             _ => return None,
         },
         Answer::Superseded { by } => Settlement::Superseded { by: *by },
         Answer::Stale => Settlement::Stale,
         Answer::Cancelled => Settlement::Cancelled,
         Answer::Unknown => Settlement::Unknown,
-        Answer::Refused { .. } => Settlement::Stands { status: Status::Fatal, origin: Origin::ReaperStandIn },
-        Answer::Requeued { .. } => Settlement::Requeued,
-        Answer::DeadLettered { origin, .. } => Settlement::Stands { status: Status::Fatal, origin: *origin },
+        Answer::Refused { .. } => Settlement::DeadLettered(stand_in(lease, Origin::ReaperStandIn)),
+        Answer::Requeued { charged, .. } => Settlement::Requeued { charged: *charged },
+        Answer::DeadLettered { origin, .. } => Settlement::DeadLettered(stand_in(lease, *origin)),
     })
+}
+
+/// A stand-in of the dispatcher as it stands.
+const fn stand_in(lease: LeaseId, origin: Origin) -> Standing {
+    Standing { epoch: lease.epoch, status: Status::Fatal, origin }
 }
 
 /// What the worker is told; nothing of notes, and nothing of what it did not report.

@@ -41,7 +41,7 @@ impl Finaliser {
             hooks::pass("published");
             let lease = publication.lease;
             self.publishing.pop_front();
-            self.batch.push(Pending::Record(Record::Published { lease }, None), Urgency::InTime, now);
+            self.batch.push(Pending::Record(Record::Published { lease }, None), Urgency::Relaxed, now);
         }
         if self.publishing.is_empty() && !self.parts.shared.holding.load(std::sync::atomic::Ordering::Acquire) {
             self.parts.progress.wait_for(None);

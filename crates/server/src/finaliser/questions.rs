@@ -5,6 +5,7 @@
 use super::Finaliser;
 use crate::report::Order;
 use crate::stage::StageFailure;
+use dispatcher_core::fleet::Kept;
 use dispatcher_core::id::{EntryName, LeaseId, TaskId, WorkerKey};
 use dispatcher_core::wire::HoldState;
 use dispatcher_store::{TaskFilter, TaskRow, TaskState};
@@ -18,8 +19,10 @@ impl Finaliser {
         let (keep, drop) = holds.into_iter().partition::<Vec<_>, _>(|(lease, state)| {
             *state == HoldState::Finished || rows.get(&lease.task).is_some_and(|row| is_of_use(row, *lease))
         });
-        let leases = |list: Vec<(LeaseId, HoldState)>| list.into_iter().map(|(lease, _)| lease).collect();
-        self.order(Order::Holds { worker, keep: leases(keep), drop: leases(drop) })
+        let size = |lease: LeaseId| rows.get(&lease.task).map_or(0, |row| row.input_size);
+        let keep = keep.into_iter().map(|(lease, _)| Kept { lease, size: size(lease) }).collect();
+        let drop = drop.into_iter().map(|(lease, _)| lease).collect();
+        self.order(Order::Holds { worker, keep, drop })
     }
 
     /// The input of a task, from memory or else from its row.

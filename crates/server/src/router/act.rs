@@ -26,13 +26,13 @@ impl Router {
             Effect::Send { peer, message } => {
                 if !self.send(peer, &message, &[]) {
                     let (now, mut more) = (self.now(), Vec::new());
-                    self.fleet.full(peer, now, &mut more);
+                    self.fleet.full(peer, message, now, &mut more);
                     self.act(more, &[])?;
                 }
             }
             Effect::Disconnect { peer, why } => {
                 tracing::debug!(peer = peer.0, ?why, "cut");
-                self.socket.disconnect(peer);
+                self.socket.disconnect(dispatcher_transport::socket::PeerId(peer.0));
             }
             Effect::Joined { worker, slots, returned, .. } => {
                 tracing::info!(%worker, slots, returned, "a worker joined");
@@ -41,7 +41,7 @@ impl Router {
                 self.pass_on(Arrival::Ask(Question::Holds { worker: (*worker).clone(), holds }))?;
             }
             Effect::Begun { lease, .. } => self.begun(lease)?,
-            Effect::Answered(answer) => self.answered(*answer, bodies)?,
+            Effect::Answered(answer) => self.answered(answer, bodies)?,
             Effect::PieceArrived(piece) => self.piece(piece, bodies)?,
             Effect::AllTaken { .. } => {}
             Effect::TransferEnded { lease, .. } => self.pass_on(Arrival::Drop(lease))?,
@@ -65,12 +65,15 @@ impl Router {
     }
 
     /// A worker is done with a lease.
-    fn answered(&mut self, answer: Answer, bodies: &[Bytes]) -> Result<(), StageFailure> {
-        let now = self.now();
-        let lease = answer.lease;
+    fn answered(&mut self, answer: Box<Answer>, bodies: &[Bytes]) -> Result<(), StageFailure> {
         if self.is_overloaded() {
-            return self.defer(lease);
+            // It stays with its worker for now (rule D1).
+            self.fleet.defer(answer);
+            return Ok(());
         }
+        let now = self.now();
+        let answer = *answer;
+        let lease = answer.lease;
         let verdict = match answer.said {
             Said::Result(status) => Reporting::Result(status),
             Said::Retryable(cause) => Reporting::Retryable(cause),
@@ -90,7 +93,7 @@ impl Router {
             messages: answer.messages,
             parts: answer.parts,
             at: now,
-            receipt: self.parts.set.receipt(lease, now),
+            receipt: self.parts.set.receipt(lease),
         };
         let size = reported.parts.iter().filter(|p| p.name == PART_RESULT).map(|p| p.size).max().unwrap_or(0);
         if let Some(cap) = self.out.get(&lease).map(|work| work.result_cap).filter(|cap| size > *cap) {
@@ -108,18 +111,10 @@ impl Router {
         }
     }
 
-    /// The answer stays with its worker for now (rule D1).
-    fn defer(&mut self, lease: LeaseId) -> Result<(), StageFailure> {
-        let (now, mut effects) = (self.now(), Vec::new());
-        self.fleet.defer(lease, now, &mut effects);
-        self.deferred.push_back(lease);
-        self.act(effects, &[])
-    }
-
     /// A piece of a large result.
     fn piece(&mut self, piece: Piece, bodies: &[Bytes]) -> Result<(), StageFailure> {
         let Some(bytes) = bodies.first().cloned() else { return Ok(()) };
-        self.pass_on(Arrival::Piece { lease: piece.lease, part: piece.part, offset: piece.offset, bytes })
+        self.pass_on(Arrival::Piece { piece, bytes })
     }
 
     /// Leases that never reached their worker, or that it no longer has (rule L9).

@@ -4,9 +4,7 @@
 
 use super::stock::Loaded;
 use super::{Router, StageFailure};
-use dispatcher_core::fleet::NoiseKind;
-use dispatcher_core::in_flight::LeaseRefusal;
-use dispatcher_core::lease::{Grant, LeaseStart, Terms, ToldApart};
+use dispatcher_core::lease::{Grant, LeaseRefusal, LeaseStart, Terms, ToldApart};
 use dispatcher_core::session::PeerId;
 use dispatcher_core::wire::ToWorker;
 use dispatcher_store::Record;
@@ -72,7 +70,7 @@ impl Router {
     /// Leases, sends, notes; or undoes.
     fn try_hand_out(&mut self, peer: PeerId, loaded: Loaded) -> Result<HandOut, StageFailure> {
         let now = self.now();
-        let Some(worker) = self.fleet.worker_of(peer).cloned() else {
+        let Some(worker) = self.fleet.worker_at(peer).cloned() else {
             return Ok(self.put_back(loaded, HandOut::NotThisOne));
         };
         let task = &loaded.work.task;
@@ -99,7 +97,7 @@ impl Router {
             Err(refusal) => return self.refused(loaded, &refusal),
         };
         let message = ToWorker::Task {
-            token: self.parts.key.sign(lease),
+            token: self.fleet.token(lease),
             service: loaded.work.service.clone(),
             corpus: loaded.work.corpus.clone(),
             entry: task.entry.clone(),
@@ -109,13 +107,12 @@ impl Router {
         };
         if !self.send(peer, &message, loaded.body.as_slice()) {
             self.parts.set.undo(lease, now);
-            self.count_noise(NoiseKind::QueueFull);
             let mut effects = Vec::new();
-            self.fleet.full(peer, now, &mut effects);
+            self.fleet.unsent(peer, now, &mut effects);
             self.act(effects, &[])?;
             return Ok(self.put_back(loaded, HandOut::NotThisOne));
         }
-        self.fleet.sent(peer, lease, task.input_size, loaded.body.is_some(), now);
+        self.fleet.sent(peer, lease, task.input_size, now);
         self.parts.shared.buffered.fetch_sub(1, Ordering::AcqRel);
         self.out.insert(lease, loaded.work);
         crate::hooks::pass("handed_out");

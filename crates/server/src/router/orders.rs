@@ -18,11 +18,11 @@ impl Router {
             }
             Order::Answer { lease, word, why } => {
                 self.out.remove(&lease);
-                self.fleet.ack(lease, word, why, now, &mut effects);
+                self.fleet.ack(lease, word, why, &mut effects);
             }
             Order::Cut { lease, why } => return self.cut(lease, &why),
-            Order::Holds { worker, keep, drop } => self.fleet.settle(&worker, &keep, &drop, now, &mut effects),
-            Order::PieceTaken(lease) => self.fleet.taken(lease, now, &mut effects),
+            Order::Holds { worker, keep, drop } => self.fleet.settle(&worker, &keep, &drop, &mut effects),
+            Order::PieceTaken(piece) => self.fleet.taken(&piece, now, &mut effects),
             Order::Drain => return self.drain(),
         }
         self.act(effects, &[])
@@ -31,8 +31,8 @@ impl Router {
     /// A worker is to stop working on a lease.
     pub(super) fn cut(&mut self, lease: LeaseId, why: &str) -> Result<(), StageFailure> {
         self.out.remove(&lease);
-        let (now, mut effects) = (self.now(), Vec::new());
-        self.fleet.cancel(lease, why, now, &mut effects);
+        let mut effects = Vec::new();
+        self.fleet.cancel(lease, why.to_owned(), &mut effects);
         self.act(effects, &[])
     }
 
@@ -46,7 +46,7 @@ impl Router {
         self.parts.shared.draining.store(true, Ordering::Release);
         self.give_back_stock()?;
         let mut effects = Vec::new();
-        self.fleet.drain(now, &mut effects);
+        self.fleet.drain(&mut effects);
         self.act(effects, &[])
     }
 

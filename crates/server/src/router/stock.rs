@@ -34,6 +34,8 @@ pub(super) enum Tag {
         lease: LeaseId,
         /// Where it begins, in bytes.
         offset: u64,
+        /// How long it is, in bytes.
+        length: u64,
     },
 }
 
@@ -116,8 +118,8 @@ impl Router {
     /// A worker asked for a piece of its input. One that cannot be read now is asked for again by the worker.
     pub(super) fn fetch(&mut self, peer: PeerId, lease: LeaseId, offset: u64, length: u64) -> Result<(), StageFailure> {
         let Some(work) = self.out.get(&lease).cloned() else { return Ok(()) };
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        if !self.start_read(Tag::Piece { peer, lease, offset }, &work, offset, length) {
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        if !self.start_read(Tag::Piece { peer, lease, offset, length }, &work, offset, bytes) {
             return self.fail_input(lease, &InputFault::TooSlow { path: work.path, seconds: READ_LIMIT.0 / 1000 });
         }
         Ok(())
@@ -135,7 +137,9 @@ impl Router {
                     self.stock.ready.entry(work.service.clone()).or_default().push_back(Loaded { work, body });
                 }
             }
-            (Tag::Piece { peer, lease, offset }, Ok(bytes)) => self.send_piece(peer, lease, offset, bytes)?,
+            (Tag::Piece { peer, lease, offset, length }, Ok(bytes)) => {
+                self.send_piece(peer, lease, offset, length, bytes)?;
+            },
             (Tag::Load(lease) | Tag::Piece { lease, .. }, Err(fault)) => self.fail_input(lease, &fault)?,
         }
         self.read_more();
@@ -143,14 +147,21 @@ impl Router {
     }
 
     /// Sends a piece of an input.
-    fn send_piece(&mut self, peer: PeerId, lease: LeaseId, offset: u64, bytes: Bytes) -> Result<(), StageFailure> {
+    fn send_piece(
+        &mut self,
+        peer: PeerId,
+        lease: LeaseId,
+        offset: u64,
+        length: u64,
+        bytes: Bytes,
+    ) -> Result<(), StageFailure> {
         let now = self.now();
         let mut effects = Vec::new();
-        let chunk = ToWorker::Chunk { token: self.parts.key.sign(lease), offset };
+        let chunk = ToWorker::Chunk { token: self.fleet.token(lease), offset };
         if self.send(peer, &chunk, &[bytes]) {
-            self.fleet.chunk_done(peer, lease, now, &mut effects);
+            self.fleet.chunk_done(peer, now, &mut effects);
         } else {
-            self.fleet.full(peer, now, &mut effects);
+            self.fleet.chunk_full(peer, lease, offset, length, now, &mut effects);
         }
         self.act(effects, &[])
     }
