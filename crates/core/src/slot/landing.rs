@@ -75,7 +75,7 @@ pub enum TakenBack {
     Requeued(Retry),
     /// The task is in flight again and its lease is due at once.
     DueAtOnce(LeaseId),
-    /// The task is in flight in this very run, so that there is nothing to open.
+    /// The task is in flight or waits in this very run already, so that there is nothing to open.
     AlreadyOpen,
     /// The task is in a later run, which feels nothing of it.
     LaterRun,
@@ -340,10 +340,10 @@ pub(crate) fn take_back(slot: Option<Slot>, accepted: Accepted, why: Message, mo
     if (slot.run.run, slot.run.first) != (before.run.run, before.run.first) {
         return (Some(slot), TakenBack::LaterRun);
     }
-    if slot.in_flight().is_some() {
+    let stood = slot.standing();
+    if stood.is_none() {
         return (Some(slot), TakenBack::AlreadyOpen);
     }
-    let stood = slot.standing();
     if let Some(at) = slot.landed.iter().position(|landed| *landed == facts.standing()) {
         slot.landed.remove(at);
     }
