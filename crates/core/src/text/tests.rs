@@ -44,8 +44,8 @@ fn lines_and_tabs_stay_in_details_and_go_from_names() {
 fn a_cut_is_told_and_falls_between_characters() {
     let long = "ü".repeat(50);
     let cleaned = clean_line(long.as_bytes(), 41);
-    assert_eq!(cleaned.text, format!("{}… (80 bytes cut)", "ü".repeat(10)));
-    assert_eq!(cleaned.note.cut, 80);
+    assert_eq!(cleaned.text, format!("{}… (78 bytes cut)", "ü".repeat(11)));
+    assert_eq!(cleaned.note.cut, 78);
     assert_eq!(clean_line(long.as_bytes(), 5).text, "üü");
     assert_eq!(clean_line(long.as_bytes(), 0).text, "");
 }
