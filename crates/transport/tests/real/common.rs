@@ -1,0 +1,67 @@
+//! What the tests over real sockets share: addresses of both kinds, and waits that fail with what was awaited.
+#![expect(clippy::expect_used, clippy::panic, reason = "these functions are parts of tests")]
+
+use bytes::Bytes;
+use dispatcher_transport::socket::{
+    DealerEvent, DealerOptions, DealerSocket, Endpoint, PeerId, RouterEvent, RouterOptions, RouterSocket,
+};
+use std::future::Future;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Far above what anything here takes: reached only where something hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An address of each kind, and the folder in which one of them lies.
+pub(crate) fn addresses() -> (TempDir, [Endpoint; 2]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let ipc = Endpoint::ipc(folder.path().join("private/s.sock")).expect("a short path");
+    let tcp = "tcp://127.0.0.1:0".parse().expect("the loopback interface");
+    (folder, [ipc, tcp])
+}
+
+/// Runs `test` on a current-thread runtime, as the product does.
+pub(crate) fn on_one_thread<F: Future<Output = ()>>(test: F) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(test);
+}
+
+/// The output of `future`, unless it hangs.
+pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("nothing came for {PATIENCE:?}: {what}"),
+    }
+}
+
+pub(crate) async fn router(endpoint: &Endpoint) -> RouterSocket {
+    soon("a bind", RouterSocket::bind(endpoint, RouterOptions::default())).await.expect("the address is free")
+}
+
+pub(crate) fn dealer(endpoint: &Endpoint) -> DealerSocket {
+    let options = DealerOptions { retry_least: Duration::from_millis(10), ..DealerOptions::default() };
+    DealerSocket::connect(endpoint, options).expect("good options")
+}
+
+/// The next event of `router`.
+pub(crate) async fn event(router: &mut RouterSocket) -> RouterEvent {
+    soon("an event of the router", router.next()).await.expect("the router lives")
+}
+
+/// The next event of `dealer`.
+pub(crate) async fn told(dealer: &mut DealerSocket) -> DealerEvent {
+    soon("an event of the dealer", dealer.next()).await.expect("the dealer lives")
+}
+
+/// Runs the router until `dealer` is connected, and returns the peer that it is there.
+pub(crate) async fn meet(router: &mut RouterSocket, dealer: &mut DealerSocket) -> PeerId {
+    let (arrived, connected) = tokio::join!(event(router), told(dealer));
+    assert_eq!(connected, DealerEvent::Connected);
+    match arrived {
+        RouterEvent::Arrived { peer } => peer,
+        other => panic!("{other:?} instead of an arrival"),
+    }
+}
+
+pub(crate) fn frames(parts: &[&[u8]]) -> Vec<Bytes> {
+    parts.iter().map(|part| Bytes::copy_from_slice(part)).collect()
+}
