@@ -5,7 +5,7 @@
 //!
 //! Unknown fields are ignored, so that either side may be newer.
 
-use crate::id::EntryName;
+use crate::id::{EntryName, TaskId};
 use crate::report::{Message, Status};
 use serde::{Deserialize, Serialize};
 
@@ -134,6 +134,8 @@ pub enum ToWorker {
     Task {
         /// The lease.
         token: TokenText,
+        /// The task's id, for people and for the names of things: the token stays opaque.
+        task: TaskId,
         /// The service.
         service: String,
         /// The corpus.

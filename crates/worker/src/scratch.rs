@@ -1,0 +1,243 @@
+//! The folders in which tasks are worked on.
+//!
+//! Owns the scratch folder's layout: one folder per slot, used again by the slot's next task, and one for inputs that
+//! are being fetched. A folder that could not be emptied, or that something still running may write into, is left behind
+//! for a new one. Knows nothing of tasks beyond the last piece of their input's name.
+
+use dispatcher_core::id::EntryName;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The name that an input gets where its own cannot be used.
+const NAMELESS: &str = "input";
+
+/// A slot's folder while one task has it. It is made when it is first asked for, so that work without files costs none.
+#[derive(Debug)]
+pub struct SlotFolder {
+    path: PathBuf,
+    made: OnceLock<()>,
+    tainted: AtomicBool,
+}
+
+/// A worker's whole scratch folder. It belongs to one worker at a time, which a lock makes sure of.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+    fetched: AtomicU64,
+    _lock: File,
+}
+
+/// The folders of one slot, one after the other.
+#[derive(Debug)]
+pub(crate) struct SlotFolders {
+    scratch: PathBuf,
+    slot: usize,
+    generation: u64,
+}
+
+impl SlotFolder {
+    /// The folder itself. It exists.
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub fn path(&self) -> io::Result<&Path> {
+        if self.made.get().is_none() {
+            for sub in ["in", "out"] {
+                fs::create_dir_all(self.path.join(sub))?;
+            }
+            let _ = self.made.set(());
+        }
+        Ok(&self.path)
+    }
+
+    /// Where an input of this name goes: a folder of its own, so that a result may have the same name.
+    ///
+    /// # Errors
+    /// Where the folder cannot be made.
+    pub fn input_path(&self, base_name: &OsStr) -> io::Result<PathBuf> {
+        Ok(self.path()?.join("in").join(base_name))
+    }
+
+    /// Where a result of this name goes.
+    ///
+    /// # Errors
+    /// Where the folder cannot be made.
+    pub fn output_path(&self, base_name: &OsStr) -> io::Result<PathBuf> {
+        Ok(self.path()?.join("out").join(base_name))
+    }
+
+    /// Something that was started for this task may still write here: no other task gets this folder.
+    pub fn taint(&self) {
+        self.tainted.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The last piece of an entry's name, as a file name that is safe to use; its bytes are kept as they are. What cannot be
+/// a file name becomes `input`.
+#[must_use]
+pub fn base_name(entry: &EntryName) -> OsString {
+    let last = entry.0.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let usable = !last.is_empty() && last != b"." && last != b".." && !last.contains(&0);
+    if usable { OsStr::from_bytes(last).to_owned() } else { OsString::from(NAMELESS) }
+}
+
+impl Scratch {
+    /// Takes the folder over, makes it where it is not there, and removes what an earlier worker left in it.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        let path = path.canonicalize()?;
+        let lock = lock(&path)?;
+        for entry in fs::read_dir(&path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name.as_bytes().starts_with(b"slot-") || name == "fetch" || name == "kept" {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        for sub in ["fetch", "kept"] {
+            fs::create_dir(path.join(sub))?;
+        }
+        Ok(Self { path, fetched: AtomicU64::new(0), _lock: lock })
+    }
+
+    /// A path for an input that is about to be fetched.
+    pub(crate) fn fetch_path(&self) -> PathBuf {
+        let n = self.fetched.fetch_add(1, Ordering::Relaxed);
+        self.path.join("fetch").join(n.to_string())
+    }
+
+    /// Where the large parts of results wait that live and die with this worker.
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.path.join("kept")
+    }
+
+    /// The folders of a slot.
+    pub(crate) fn slot(&self, slot: usize) -> SlotFolders {
+        SlotFolders { scratch: self.path.clone(), slot, generation: 0 }
+    }
+}
+
+/// Locks a folder for this process, by a file in it that stays.
+///
+/// # Errors
+/// [`io::ErrorKind::ResourceBusy`] where another process has it.
+pub(crate) fn lock(folder: &Path) -> io::Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(folder.join("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let why = format!("{} is in use by another worker", folder.display());
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+        }
+        Err(TryLockError::Error(e)) => Err(e),
+    }
+}
+
+impl SlotFolders {
+    /// The folder for the next task.
+    pub(crate) fn next(&self) -> SlotFolder {
+        let path = self.scratch.join(format!("slot-{}.{}", self.slot, self.generation));
+        SlotFolder { path, made: OnceLock::new(), tainted: AtomicBool::new(false) }
+    }
+
+    /// Empties a folder after its task. Where that fails, or the folder is tainted, the next task gets another one.
+    pub(crate) fn take_back(&mut self, folder: &SlotFolder) {
+        if folder.made.get().is_none() {
+            return;
+        }
+        let tainted = folder.tainted.load(Ordering::Relaxed);
+        if !tainted && empty(&folder.path).is_ok() {
+            return;
+        }
+        self.generation += 1;
+        if let Err(e) = fs::remove_dir_all(&folder.path) {
+            tracing::warn!(folder = %folder.path.display(), error = %e, "a task's folder could not be removed; it is left");
+        }
+    }
+}
+
+/// Removes everything in a slot's folder but the two folders that each task uses.
+fn empty(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let keep = entry.file_name() == "in" || entry.file_name() == "out";
+        if keep && entry.file_type()?.is_dir() {
+            for inner in fs::read_dir(entry.path())? {
+                remove(&inner?)?;
+            }
+        } else {
+            remove(&entry)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove(entry: &fs::DirEntry) -> io::Result<()> {
+    if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &[u8]) -> EntryName {
+        EntryName(name.to_vec())
+    }
+
+    #[test]
+    fn names_from_outside_never_leave_the_folder() {
+        assert_eq!(base_name(&entry(b"a/b/paper.tex")), "paper.tex");
+        assert_eq!(base_name(&entry(b"caf\xe9.txt")).as_bytes(), b"caf\xe9.txt");
+        for bad in [&b""[..], b"..", b"a/..", b"a/.", b"a/", b"nul\0name"] {
+            assert_eq!(base_name(&entry(bad)), NAMELESS, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_slot_s_folder_is_emptied_and_used_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::open(dir.path()).unwrap();
+        let mut folders = scratch.slot(0);
+        let folder = folders.next();
+        fs::write(folder.input_path(OsStr::new("a")).unwrap(), "a").unwrap();
+        fs::create_dir_all(folder.path().unwrap().join("out/deep/er")).unwrap();
+        fs::write(folder.path().unwrap().join("stray"), "b").unwrap();
+        folders.take_back(&folder);
+        let again = folders.next();
+        assert_eq!(again.path().unwrap(), folder.path().unwrap());
+        let left: Vec<_> = walk(again.path().unwrap());
+        assert_eq!(left, ["in", "out"]);
+    }
+
+    #[test]
+    fn a_tainted_folder_is_left_for_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::open(dir.path()).unwrap();
+        let mut folders = scratch.slot(0);
+        let folder = folders.next();
+        folder.path().unwrap();
+        folder.taint();
+        folders.take_back(&folder);
+        assert_ne!(folders.next().path, folder.path);
+        assert!(!folder.path.exists());
+    }
+
+    #[test]
+    fn two_workers_never_share_a_scratch_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let _first = Scratch::open(dir.path()).unwrap();
+        assert_eq!(Scratch::open(dir.path()).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+    }
+
+    fn walk(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
