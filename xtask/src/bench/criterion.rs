@@ -41,7 +41,6 @@ pub(super) fn measure(
     packages: &[&str],
     quick: bool,
     only: Option<&str>,
-    json: bool,
 ) -> Result<Vec<Figure>> {
     let started = SystemTime::now();
     let mut bench = workspace.cargo().args(["bench", "--locked", "--bench", "*"]);
@@ -54,13 +53,7 @@ pub(super) fn measure(
         bench = bench.args(["--warm-up-time", "0.5", "--measurement-time", "1", "--sample-size", "10"]);
     }
     bench = bench.args(only);
-    if json {
-        let captured = bench.capture()?;
-        eprint!("{}{}", captured.stderr, captured.stdout);
-        anyhow::ensure!(captured.status.success(), "the benches failed");
-    } else {
-        bench.run()?;
-    }
+    bench.onto_stderr().run()?;
     let mut found = Vec::new();
     collect(&folder, started, &mut found)?;
     let mut figures = found.iter().map(|folder| figure(folder)).collect::<Result<Vec<_>>>()?;

@@ -47,7 +47,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let only = options.only.as_deref();
     let mut figures = Vec::new();
     if only != Some(COMPARISON) {
-        figures.extend(criterion::measure(workspace, &BENCHED, options.quick, only, options.json)?);
+        figures.extend(criterion::measure(workspace, &BENCHED, options.quick, only)?);
     }
     if only.is_none_or(|only| only == COMPARISON) {
         figures.extend(processes::measure(workspace, options.quick)?);
