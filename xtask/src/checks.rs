@@ -19,12 +19,7 @@ pub(crate) fn ci(workspace: &Workspace) -> Result<()> {
         .step("deny", || deny(workspace))
         .plain("clippy", || clippy(workspace))
         .plain("build", || build(workspace))
-        .step("nextest", || {
-            let summary = nextest(workspace, false, &[])?;
-            let note = summary.to_string();
-            counted = Some(summary);
-            Ok(Some(note))
-        })
+        .step("nextest", || nextest(workspace, false, &[], &mut counted))
         .plain("doctests", || doctests(workspace))
         .plain("docs", || docs(workspace))
         .plain("tour", || tour::run(workspace, false))
@@ -48,7 +43,7 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
 
 /// The tests: short or whole, all of them or those that nextest's own `filter` names.
 pub(crate) fn test(workspace: &Workspace, full: bool, filter: &[String]) -> Result<()> {
-    let plan = Plan::default().step("nextest", || Ok(Some(nextest(workspace, full, filter)?.to_string())));
+    let plan = Plan::default().step("nextest", || nextest(workspace, full, filter, &mut None));
     if filter.is_empty() { plan.plain("doctests", || doctests(workspace)).run() } else { plan.run() }
 }
 
@@ -107,12 +102,11 @@ impl std::fmt::Display for Summary {
     }
 }
 
-fn nextest(workspace: &Workspace, full: bool, filter: &[String]) -> Result<Summary> {
+/// Runs the tests; `counted` tells afterwards how many did what, whether they passed or not.
+fn nextest(workspace: &Workspace, full: bool, filter: &[String], counted: &mut Option<Summary>) -> Result<Note> {
     NEXTEST.ensure(workspace)?;
-    let mut run = workspace
-        .cargo()
-        .args(["nextest", "run", "--profile", "ci", "--all-features", "--locked", "--color", "never"])
-        .args(filter);
+    let flags = ["nextest", "run", "--profile", "ci", "--all-features", "--locked", "--color", "never"];
+    let mut run = workspace.cargo().args(flags).args(filter);
     if !filter.iter().any(|arg| arg == "-p" || arg.starts_with("--package")) {
         run = run.args(["--workspace"]);
     }
@@ -120,9 +114,9 @@ fn nextest(workspace: &Workspace, full: bool, filter: &[String]) -> Result<Summa
         run = run.env("DISPATCHER_FULL", "1");
     }
     let (status, said) = run.status_and_stderr()?;
-    let summary = said.lines().rev().find_map(summary);
-    match (status.success(), summary) {
-        (true, Some(summary)) => Ok(summary),
+    *counted = said.lines().rev().find_map(summary);
+    match (status.success(), counted) {
+        (true, Some(summary)) => Ok(Some(summary.to_string())),
         (true, None) => bail!("nextest passed without its summary line"),
         (false, Some(summary)) => bail!("nextest: {summary}"),
         (false, None) => bail!("nextest ended with {status} before it ran the tests"),

@@ -44,6 +44,12 @@ impl Cmd {
         self
     }
 
+    /// Keeps standard output free for figures: what the command prints there goes to standard error.
+    pub(crate) fn onto_stderr(mut self) -> Self {
+        self.command.stdout(std::io::stderr());
+        self
+    }
+
     /// Does not show the command line before it runs.
     pub(crate) fn quiet(mut self) -> Self {
         self.quiet = true;
@@ -64,7 +70,7 @@ impl Cmd {
 
     fn announce(&self) {
         if !self.quiet {
-            println!("$ {}", self.line());
+            eprintln!("$ {}", self.line());
         }
     }
 

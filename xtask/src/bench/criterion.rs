@@ -13,14 +13,9 @@ use crate::workspace::Workspace;
 #[derive(Deserialize)]
 struct Benchmark {
     full_id: String,
-    throughput: Option<Throughput>,
-}
-
-#[derive(Deserialize)]
-enum Throughput {
-    Elements(u64),
-    #[serde(other)]
-    Other,
+    /// `{"Elements": 1024}`, `{"ElementsAndBytes": {"elements": 1024, "bytes": …}}`, or of bytes alone.
+    #[serde(default)]
+    throughput: serde_json::Value,
 }
 
 #[derive(Deserialize)]
@@ -46,27 +41,21 @@ pub(super) fn measure(
     packages: &[&str],
     quick: bool,
     only: Option<&str>,
-    json: bool,
 ) -> Result<Vec<Figure>> {
     let started = SystemTime::now();
-    let mut bench = workspace.cargo().args(["bench", "--locked", "--benches"]);
+    let mut bench = workspace.cargo().args(["bench", "--locked", "--bench", "*"]);
     for package in packages {
         bench = bench.args(["-p", package]);
     }
-    bench = bench.args(["--", "--noplot"]);
+    let folder = workspace.target()?.join("criterion");
+    bench = bench.env("CRITERION_HOME", &folder).args(["--", "--noplot"]);
     if quick {
         bench = bench.args(["--warm-up-time", "0.5", "--measurement-time", "1", "--sample-size", "10"]);
     }
     bench = bench.args(only);
-    if json {
-        let captured = bench.capture()?;
-        eprint!("{}{}", captured.stderr, captured.stdout);
-        anyhow::ensure!(captured.status.success(), "the benches failed");
-    } else {
-        bench.run()?;
-    }
+    bench.onto_stderr().run()?;
     let mut found = Vec::new();
-    collect(&workspace.target()?.join("criterion"), started, &mut found)?;
+    collect(&folder, started, &mut found)?;
     let mut figures = found.iter().map(|folder| figure(folder)).collect::<Result<Vec<_>>>()?;
     figures.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(figures)
@@ -98,8 +87,9 @@ fn from_json(benchmark: &str, estimates: &str) -> Result<Figure> {
     let Benchmark { full_id: name, throughput } = serde_json::from_str(benchmark)?;
     let Estimate { point_estimate, confidence_interval: interval } =
         serde_json::from_str::<Estimates>(estimates)?.median;
-    Ok(match throughput {
-        Some(Throughput::Elements(elements)) => {
+    let elements = throughput["Elements"].as_u64().or_else(|| throughput["ElementsAndBytes"]["elements"].as_u64());
+    Ok(match elements {
+        Some(elements) => {
             #[expect(
                 clippy::cast_precision_loss,
                 reason = "a count of elements is far below what a float holds exactly"
@@ -113,7 +103,7 @@ fn from_json(benchmark: &str, estimates: &str) -> Result<Figure> {
                 unit: "/s",
             }
         }
-        _ => Figure {
+        None => Figure {
             name,
             median: point_estimate / 1e3,
             least: interval.lower_bound / 1e3,
@@ -136,6 +126,8 @@ mod tests {
         let figure = from_json(benchmark, ESTIMATES).unwrap();
         assert_eq!((figure.name.as_str(), figure.unit), ("set/lease_claim", "/s"));
         assert!((figure.median - 1_024_000.0).abs() < 1e-6);
+        let both = benchmark.replace(r#"{"Elements":1024}"#, r#"{"ElementsAndBytes":{"elements":1024,"bytes":1}}"#);
+        assert_eq!(from_json(&both, ESTIMATES).unwrap(), figure);
         assert!(figure.least < figure.median && figure.median < figure.most);
     }
 

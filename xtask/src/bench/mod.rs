@@ -15,6 +15,9 @@ use crate::workspace::Workspace;
 /// The packages that have criterion benches.
 const BENCHED: [&str; 2] = ["dispatcher-core", "dispatcher-store"];
 
+/// What `--only` calls the comparison with xargs.
+const COMPARISON: &str = "run";
+
 /// What `cargo xtask bench` takes.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -24,7 +27,7 @@ pub(crate) struct Options {
     /// Prints the figures as JSON on standard output, everything else on standard error.
     #[arg(long)]
     json: bool,
-    /// Only the figures whose name contains this; `run` is the name of the comparison with xargs.
+    /// Only the benches whose name contains this; `run` is the comparison with xargs alone.
     #[arg(long)]
     only: Option<String>,
 }
@@ -43,10 +46,10 @@ pub(crate) struct Figure {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let only = options.only.as_deref();
     let mut figures = Vec::new();
-    if only.is_none_or(|only| !"run".contains(only)) {
-        figures.extend(criterion::measure(workspace, &BENCHED, options.quick, only, options.json)?);
+    if only != Some(COMPARISON) {
+        figures.extend(criterion::measure(workspace, &BENCHED, options.quick, only)?);
     }
-    if only.is_none_or(|only| "run".contains(only)) {
+    if only.is_none_or(|only| only == COMPARISON) {
         figures.extend(processes::measure(workspace, options.quick)?);
     }
     if options.json {

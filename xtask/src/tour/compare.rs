@@ -56,7 +56,7 @@ fn normal(line: &str) -> String {
         (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.]+(Z|[+-][0-9:]+)?", "<when>"),
         (r"\b[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?\b", "<when>"),
         (r"/tmp/[A-Za-z0-9_./-]+", "<scratch>"),
-        (r"\b[0-9][0-9,]*(\.[0-9]+)?( ?[kMG]?i?B)?/(s|min)\b", "<rate>"),
+        (r"\b[0-9][0-9,]*(\.[0-9]+)?( ?[A-Za-z]+)?/(s|min|h)\b", "<rate>"),
         (r"\b[0-9]+(\.[0-9]+)? ?(ns|µs|us|ms|s|min|m|h)\b( ?[0-9]+(\.[0-9]+)? ?(ms|s|min|m)\b)*", "<span>"),
     ];
     let mut line = line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn times_rates_and_alignment_do_not_count() {
         assert!(same("done 12 files   in 1.2 s (10 files/s)\n", "done 12 files in 940 ms (10 files/s)\n"));
-        assert!(same("a  120/s\nb 3.4 MB/s", "a    7/s\nb 1 kB/s"));
+        assert!(same("a  120/s\nb 3.4 MB/s\nc 1,200 tasks/s", "a    7/s\nb 1 kB/s\nc 31.5 tasks/s"));
         assert!(same("at 2024-01-01T10:00:00Z took 1m 3s", "at 2026-11-30 09:10:11 took 2 s"));
         assert!(same("in /tmp/tour-a/x", "in /tmp/tour-bcd/x/y"));
     }
