@@ -44,7 +44,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     plan.tree.check_result_names()?;
     let looped = event_loop()?;
     let store = Arc::new(looped.block_on(state.store(plan.durability()))?);
-    let archive = Arc::new(archive_of(&state, args.ext.as_deref())?);
+    let archive = Arc::new(archive_of(&state, plan.naming.clone())?);
     let (service, corpus) = looped.block_on(plan.register(&*store))?;
     looped.block_on(again::begin(args, &*store, &*archive))?;
     let before = looped.block_on(store.summary(&TaskFilter::default())).map_err(|e| store_error(&e))?;

@@ -10,9 +10,10 @@ use dispatcher_core::id::{CorpusId, EntryName, ServiceId, TaskId};
 use dispatcher_core::time::TimeMs;
 use dispatcher_server::inputs::mtime_of;
 use dispatcher_store::{Entry, Store, StoreError};
+use dispatcher_worker::exec::ResultNaming;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use walkdir::{DirEntry, WalkDir};
 
@@ -49,8 +50,10 @@ pub struct Tree {
     pub dir: PathBuf,
     /// The results folder, skipped where it lies inside.
     pub out: PathBuf,
-    /// The results' extension.
-    pub ext: Option<String>,
+    /// What results are called.
+    pub naming: ResultNaming,
+    /// Whether results are called otherwise than their inputs.
+    pub renames: bool,
 }
 
 /// Where the tasks go.
@@ -86,7 +89,9 @@ impl Tree {
     /// # Errors
     /// Names both, and what to do.
     pub fn check_result_names(&self) -> anyhow::Result<()> {
-        let Some(ext) = &self.ext else { return Ok(()) };
+        if !self.renames {
+            return Ok(());
+        }
         let mut folder = PathBuf::new();
         let mut names: HashMap<OsString, OsString> = HashMap::new();
         for entry in self.walk().filter_map(Result::ok).filter(|entry| entry.file_type().is_file()) {
@@ -96,7 +101,8 @@ impl Tree {
                 names.clear();
             }
             let name = entry.file_name().to_owned();
-            let result = Path::new(&name).with_extension(ext).into_os_string();
+            let result = self.naming.result_name(&EntryName(name.as_bytes().to_vec()));
+            let result = OsString::from_vec(result.0);
             if let Some(other) = names.insert(result.clone(), name.clone()) {
                 return Err(two_inputs(&folder, &other, &name, &result));
             }

@@ -17,13 +17,13 @@ use dispatcher_store::archive::files::{FileArchive, FileArchiveOptions, Layout};
 use dispatcher_store::sqlite::{Durability, SqliteOptions};
 use dispatcher_store::{ServiceSettings, Store};
 use dispatcher_transport::socket::Endpoint;
-use dispatcher_worker::exec::CommandTemplate;
+use dispatcher_worker::exec::{CommandTemplate, ResultNaming};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The service and the corpus of a `run`; each results folder has one of each.
-const SERVICE: &str = "run";
+pub const SERVICE: &str = "run";
 const CORPUS: &str = "inputs";
 
 /// Claimed tasks held ready for each slot.
@@ -38,6 +38,8 @@ pub struct Plan {
     pub tree: Tree,
     /// The command.
     pub command: CommandTemplate,
+    /// What results are called.
+    pub naming: ResultNaming,
     /// Commands at once.
     pub slots: u32,
     /// The service's settings.
@@ -65,11 +67,15 @@ impl Plan {
             )));
         }
         let out = out_of(args, &dir)?;
+        let naming = naming(args)?;
         let command = CommandTemplate::parse(&args.exec, args.shell).map_err(|e| Exit::usage(e.to_string()))?;
         let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
+        // A command that is not there would fail every input; it is said before anything starts.
+        command.find_program().map_err(|e| Exit::usage(e.to_string()))?;
         Ok(Self {
-            tree: Tree { dir, out, ext: checked_ext(args)? },
+            tree: Tree { dir, out, naming: naming.clone(), renames: args.ext.is_some() },
             command,
+            naming,
             slots: args.slots.unwrap_or(cores),
             settings: ServiceSettings {
                 timeout_ms: span(args.limit),
@@ -125,12 +131,12 @@ impl Plan {
 }
 
 /// The archive of a results folder.
-pub fn archive_of(state: &StateDir, ext: Option<&str>) -> anyhow::Result<FileArchive> {
+pub fn archive_of(state: &StateDir, naming: ResultNaming) -> anyhow::Result<FileArchive> {
     let out = state.path().parent().unwrap_or(Path::new("."));
     let options = FileArchiveOptions {
         out: out.to_owned(),
         state: state.path().to_owned(),
-        layout: ext.map_or(Layout::Mirror, |ext| Layout::MirrorWithExtension(ext.into())),
+        layout: Layout::new(move |entry| naming.result_name(entry)),
     };
     FileArchive::open(options).with_context(|| format!("cannot use {} for results", out.display()))
 }
@@ -164,14 +170,10 @@ fn out_of(args: &RunArgs, dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// An extension without its dot and without folders.
-fn checked_ext(args: &RunArgs) -> anyhow::Result<Option<String>> {
-    let Some(ext) = &args.ext else { return Ok(None) };
-    let ext = ext.strip_prefix('.').unwrap_or(ext);
-    if ext.is_empty() || ext.contains(['/', '\0']) {
-        return Err(Exit::usage(format!("--ext takes an extension such as html, not {ext:?}")));
-    }
-    Ok(Some(ext.to_owned()))
+/// What results are called.
+fn naming(args: &RunArgs) -> anyhow::Result<ResultNaming> {
+    let Some(ext) = &args.ext else { return Ok(ResultNaming::same()) };
+    ResultNaming::extension(ext).map_err(|e| Exit::usage(format!("--ext: {e}")))
 }
 
 /// A span in whole milliseconds.

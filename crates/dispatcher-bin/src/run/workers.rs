@@ -3,11 +3,11 @@
 //! Owns the socket's folder and how the workers are told to stop. They live and die with the dispatcher, so their
 //! outbox is in memory.
 
-use super::plan::Plan;
+use super::plan::{Plan, SERVICE};
 use anyhow::Context;
 use crossbeam_channel::{Receiver, bounded};
 use dispatcher_transport::socket::Endpoint;
-use dispatcher_worker::exec::{ExecHarness, ExecOptions};
+use dispatcher_worker::exec::{ExecConfig, ExecWorker};
 use dispatcher_worker::{OutboxKind, Stop, WorkerConfig, run_worker};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,22 +45,17 @@ pub struct Workers {
 impl Workers {
     /// Starts as many slots as planned.
     pub fn start(plan: &Plan, endpoint: Endpoint, scratch: &Path) -> anyhow::Result<Self> {
-        let harness = ExecHarness::new(
-            plan.command.clone(),
-            ExecOptions {
-                kill_grace: plan.kill_grace,
-                result_ext: plan.tree.ext.clone(),
-                result_cap: plan.settings.result_cap,
-                ..ExecOptions::default()
-            },
-        );
+        let harness = ExecWorker::new(ExecConfig {
+            naming: plan.naming.clone(),
+            grace: plan.kill_grace,
+            result_cap: plan.settings.result_cap,
+            ..ExecConfig::new(plan.command.clone())
+        });
         let config = WorkerConfig {
-            name: host(),
-            incarnation: incarnation()?,
             slots: plan.slots,
+            prefetch: plan.slots,
             outbox: OutboxKind::Memory,
-            kill_grace: plan.kill_grace,
-            ..WorkerConfig::new(endpoint, vec!["run".to_owned()], scratch.to_owned())
+            ..WorkerConfig::new(endpoint, &host(), &incarnation()?, SERVICE, scratch.to_owned())
         };
         let stop = Stop::new();
         let (done, ends) = bounded(1);

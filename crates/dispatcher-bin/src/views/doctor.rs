@@ -8,6 +8,7 @@ use crate::state::StateDir;
 use dispatcher_core::id::TaskId;
 use dispatcher_store::archive::Archive;
 use dispatcher_store::{Audit, Store};
+use dispatcher_worker::exec::ResultNaming;
 use serde::Serialize;
 
 /// Results in one read.
@@ -71,7 +72,7 @@ async fn check_results(
     deep: bool,
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
-    let archive = archive_of(state, None)?;
+    let archive = archive_of(state, ResultNaming::same())?;
     let mut after = TaskId(0);
     loop {
         let page = store.standing_parts(after, PAGE).await.map_err(told)?;

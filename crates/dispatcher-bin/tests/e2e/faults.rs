@@ -4,12 +4,12 @@ use crate::kit::{Place, Running, dispatcher, output, told, wait_for_file};
 use std::process::Command;
 
 /// The program in a mount namespace of its own, where `out` is a file system of `size` bytes with a filler in it.
-fn on_small_disk(place: &Place, size: &str, filler: &str, run: &str) -> Command {
+fn on_small_disk(place: &Place, size: &str, filler: &str, run: &str, check: &str) -> Command {
     let program = assert_cmd::cargo::cargo_bin!("dispatcher").display().to_string();
     let out = place.out();
     std::fs::create_dir_all(&out).unwrap();
     let script = format!(
-        "mount -t tmpfs -o size={size} tmpfs {out} && head -c {filler} /dev/zero > {out}/filler && exec {program} {run}",
+        "mount -t tmpfs -o size={size} tmpfs {out} && head -c {filler} /dev/zero > {out}/filler && {program} {run} && {check}",
         out = out.display()
     );
     let mut command = Command::new("unshare");
@@ -20,11 +20,11 @@ fn on_small_disk(place: &Place, size: &str, filler: &str, run: &str) -> Command 
 #[test]
 fn a_full_disk_is_waited_for_and_loses_nothing() {
     let place = Place::with_many(40);
-    let keep = place.path().join("kept");
-    // Results of 100 kB: forty of them do not fit beside the filler. At the end they are copied out of the namespace.
-    let exec = "head -c 100000 /dev/zero";
-    let run = format!("run in -o out --exec '{exec}' && cp -r out {}", keep.display());
-    let mut running = Running::start(on_small_disk(&place, "12m", "9000k", &run.replace("&& cp", "; cp")).env("DISPATCHER_SLOTS", "2"));
+    // Results of 100 kB each: forty of them do not fit beside the filler. The last command of the namespace compares
+    // them, since its files vanish with it.
+    let check = "test $(find out -type f -size 100000c -not -path '*/.dispatcher/*' | wc -l) = 40";
+    let mut command = on_small_disk(&place, "12m", "9000k", "run in -o out --exec 'head -c 100000 /dev/zero'", check);
+    let mut running = Running::start(&mut command);
     let line = running.wait_for_line("waiting for");
     assert!(line.contains("space"), "{line}");
     // Room is made from outside, through the process's own view of its files.

@@ -1,6 +1,6 @@
 //! Bad tasks: what kills, hangs, floods or lies ends after its budget, and the good ones do not notice.
 
-use crate::kit::{Place, dispatcher, full, output, peak_memory, told};
+use crate::kit::{Place, full, peak_memory, told};
 use serde_json::Value;
 
 /// The attempts of a story.
@@ -126,13 +126,11 @@ fn exit_statuses_mean_what_the_help_says() {
 }
 
 #[test]
-fn a_command_that_is_not_there_is_said_in_words() {
+fn a_command_that_is_not_there_is_said_before_anything_starts() {
     let place = Place::with(&[("a", b"")]);
     let run = place.run(["--exec", "no-such-command-anywhere {input}"]);
-    assert_eq!(run.status.code(), Some(1), "{}", told(&run));
-    assert!(told(&run).contains("exec:not_found"), "{}", told(&run));
-    let shown = output(dispatcher().current_dir(place.path()).args(["show", "1", "--state", "out"]));
-    assert!(told(&shown).contains("no-such-command-anywhere"), "{}", told(&shown));
+    assert_eq!(run.status.code(), Some(2), "{}", told(&run));
+    assert!(told(&run).contains("no-such-command-anywhere"), "{}", told(&run));
 }
 
 // Rule L10.
