@@ -69,7 +69,7 @@ type Hasher = BuildHasherDefault<DefaultHasher>;
 /// // A result arrives: a receipt keeps the reaper away until it is decided.
 /// let receipt = set.receipt(leased.lease);
 /// match set.claim(leased.lease, Status::Warning, TimeMs(30_000)) {
-///     Claim::Accepted(accepted) => set.published(&accepted),
+///     Claim::Accepted(accepted) => assert_eq!(accepted.facts.attempts, 1), // and publish it
 ///     other => panic!("{other:?}"),
 /// }
 /// drop(receipt);

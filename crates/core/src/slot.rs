@@ -31,7 +31,7 @@ use crate::time::TimeMs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(crate) use landing::{Landing, no_result, published, result, take_back};
+pub(crate) use landing::{Landing, no_result, result, take_back};
 pub(crate) use settling::settle;
 
 /// How many attempts of a task are remembered with their workers, the newest ones. A legacy result of an older one is
@@ -185,6 +185,14 @@ impl Slot {
         }
     }
 
+    /// What is replaced keeps nothing that it had replaced itself: memory goes one lease back and no further.
+    fn spend_undo(&mut self) {
+        match &mut self.place {
+            Place::InFlight(lease) | Place::Held(Hold { base: Base::Flight(lease), .. }) => lease.undo = Undo::Spent,
+            Place::Held(Hold { base: Base::Requeued, .. }) => {}
+        }
+    }
+
     fn rebase(&mut self, base: Base) {
         if let Place::Held(hold) = &mut self.place {
             hold.base = base;
@@ -289,11 +297,10 @@ pub(crate) fn lease(
         }
         undo = match &mut before.place {
             Place::InFlight(lease) if recorded_again => std::mem::replace(&mut lease.undo, Undo::Spent),
-            Place::InFlight(lease) => {
-                lease.undo = Undo::Spent;
+            _ => {
+                before.spend_undo();
                 Undo::Slot(Box::new(before))
             }
-            Place::Held(_) => Undo::Slot(Box::new(before)),
         };
     }
     run.cause = cause.map(Box::new);

@@ -154,12 +154,6 @@ impl InFlightSet {
         claim
     }
 
-    /// Notes that an accepted result is published, so that nothing before it is fallen back on any more (rule C8).
-    pub fn published(&self, accepted: &Accepted) {
-        let (facts, first) = (&accepted.facts, accepted.before.run.first);
-        self.on_known(facts.lease.task, TimeMs::default(), |slot, _| slot::published(slot, facts, first));
-    }
-
     /// Takes an accepted result back that could not be published, and says what stands now (rule C8). `why` becomes the
     /// last reason seen, should the run end without a result.
     ///

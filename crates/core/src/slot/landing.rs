@@ -53,10 +53,10 @@ impl Acceptance {
 
 /// An accepted result of a service without a store, to be published.
 ///
-/// Whoever holds it says how that went: [`crate::in_flight::InFlightSet::published`] or
+/// Once it is published this may be dropped; if it cannot be, it goes to
 /// [`crate::in_flight::InFlightSet::take_back`] (rule C8).
 #[derive(Debug)]
-#[must_use = "an accepted result is published or taken back"]
+#[must_use = "an accepted result is to be published, or taken back"]
 pub struct Accepted {
     /// What was accepted.
     pub facts: Acceptance,
@@ -321,16 +321,6 @@ fn ride_along(mut slot: Slot, cause: Message) -> Step<Answered> {
     }
     let newest = slot.newest();
     (Some(slot), Answered::RidesAlong(newest))
-}
-
-/// Notes that an accepted result is published: nothing before it is fallen back on any more (rule C8).
-pub(crate) fn published(mut slot: Slot, facts: &Acceptance, first: Epoch) -> Step<()> {
-    if (slot.run.run, slot.run.first) == (facts.lease.run, first)
-        && let Some(at) = slot.landed.iter().position(|landed| *landed == facts.standing())
-    {
-        slot.landed.drain(..at);
-    }
-    (Some(slot), ())
 }
 
 /// Takes an accepted result back that could not be published (rule C8).
