@@ -1,6 +1,6 @@
 use super::*;
 use crate::limits::{MAX_HOLDS, MAX_PARTS};
-use dispatcher_core::id::EntryName;
+use dispatcher_core::id::{EntryName, TaskId};
 use dispatcher_core::report::{Message, Severity, Status};
 use dispatcher_core::token::TOKEN_TEXT_LEN;
 use dispatcher_core::wire::{AckWord, ErrorCode, Hold, HoldState, PartSpec, TokenText};
@@ -116,13 +116,13 @@ fn to_worker() -> impl Strategy<Value = (ToWorker, Vec<Bytes>)> {
         (numbers, tokens(), tokens()).prop_map(|((beat_ms, dead_after_ms, inline_max, chunk_max), keep, drop)| {
             ToWorker::Welcome { beat_ms, dead_after_ms, inline_max, chunk_max, keep, drop }
         });
-    let task = (token(), (text(), text()), vec(any::<u8>(), 0..40), bytes(0..300), any::<(u64, u64, bool)>()).prop_map(
-        |(token, (service, corpus), entry, body, (limit_ms, attempt, inline))| {
+    let task = (token(), (text(), text()), vec(any::<u8>(), 0..40), bytes(0..300), any::<(i64, u64, u64, bool)>())
+        .prop_map(|(token, (service, corpus), entry, body, (task, limit_ms, attempt, inline))| {
             let (size, entry) = (body.len() as u64, EntryName(entry));
             let bodies = if inline { vec![body] } else { Vec::new() };
-            (ToWorker::Task { token, service, corpus, entry, size, limit_ms, attempt }, bodies)
-        },
-    );
+            let task = TaskId(task);
+            (ToWorker::Task { token, task, service, corpus, entry, size, limit_ms, attempt }, bodies)
+        });
     let chunk = (token(), any::<u64>(), bytes(1..300))
         .prop_map(|(token, offset, body)| (ToWorker::Chunk { token, offset }, vec![body]));
     let want = (token(), text(), any::<u64>(), any::<u64>());
@@ -355,6 +355,7 @@ fn pieces_and_inputs_carry_exactly_their_bytes_and_all_else_carries_none() {
 
     let task = |size| ToWorker::Task {
         token: token(),
+        task: TaskId(1),
         service: "s".to_owned(),
         corpus: "c".to_owned(),
         entry: EntryName(b"a/\xff".to_vec()),
