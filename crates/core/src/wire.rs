@@ -98,7 +98,7 @@ pub enum FromWorker {
         /// What else is to be said about it.
         #[serde(default)]
         messages: Vec<Message>,
-        /// What was kept of its output. Always with its bytes, so at most `inline_max` together.
+        /// What was kept of its output. Its bytes come as those of a `result` do.
         #[serde(default)]
         parts: Vec<PartSpec>,
     },
