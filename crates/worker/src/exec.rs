@@ -23,9 +23,8 @@ use crate::cancel::Cancel;
 use crate::delivery::SMALL;
 use crate::scratch::base_name;
 use crate::work::{Assignment, Input, OutPart, Outcome, PartBody, Worker, message};
-use bytes::Bytes;
 use child::{Bounds, Ran, Stopped};
-use dispatcher_core::report::{Message, Severity, Status};
+use dispatcher_core::report::{Severity, Status};
 use dispatcher_core::wire::{PART_STDERR, PART_STDOUT};
 use naming::split_extension;
 use rustix::fs::OFlags;
@@ -259,8 +258,7 @@ impl Worker for ExecWorker {
 
 /// The part with what was kept of a stream; none where nothing was written.
 fn kept(name: &str, capture: &capture::Capture, each: usize) -> Option<OutPart> {
-    let body = || PartBody::Bytes(Bytes::clone(&capture.render(each)));
-    (!capture.is_empty()).then(|| OutPart { name: name.to_owned(), body: body() })
+    (!capture.is_empty()).then(|| OutPart { name: name.to_owned(), body: PartBody::Bytes(capture.render(each)) })
 }
 
 /// What it means that a program could not be started: a verdict where it is the program's fault, and a cause where this
@@ -285,12 +283,5 @@ fn not_started(command: &CommandTemplate, e: &io::Error) -> Outcome {
     }
 }
 
-/// The messages of an outcome, for tests and logs.
 #[cfg(test)]
-pub(crate) fn messages_of(outcome: &Outcome) -> Vec<&Message> {
-    match outcome {
-        Outcome::Done { messages, .. } => messages.iter().collect(),
-        Outcome::Retryable { cause, messages, .. } => std::iter::once(cause).chain(messages).collect(),
-        Outcome::Release => Vec::new(),
-    }
-}
+mod tests;

@@ -93,7 +93,7 @@ pub(super) fn run(mut command: Command, stdout: Option<Stdio>, bounds: &Bounds<'
     let child = command.spawn()?;
     // Our ends of the pipes go with it: they end when the last process that has them does.
     drop(command);
-    let mut group = Group::new(child)?;
+    let group = Group::new(child)?;
     let stopped = group.watch(&mut pipes, bounds)?;
     let (status, is_left) = group.end()?;
     let [out, err] = &mut pipes;

@@ -2,7 +2,7 @@
 //!
 //! Owns the cutting of a stream into lines in bounded memory; the grammar of a line is core's.
 
-use dispatcher_core::report::{Message, Severity, parse_line};
+use dispatcher_core::report::{Message, Severity};
 
 /// The longest line that is looked at, in bytes; of longer ones the beginning is.
 const LINE_MAX: usize = 4 * 1024;
@@ -58,6 +58,22 @@ impl Lines {
         }
         (self.messages, self.worst)
     }
+}
+
+/// Reads `Severity:category:what details`.
+fn parse_line(line: &str) -> Option<Message> {
+    let (severity, rest) = line.split_once(':')?;
+    let severity = match severity {
+        "Info" => Severity::Info,
+        "Warning" => Severity::Warning,
+        "Error" => Severity::Error,
+        "Fatal" => Severity::Fatal,
+        "Invalid" => Severity::Invalid,
+        _ => return None,
+    };
+    let (category, rest) = rest.split_once(':')?;
+    let (what, details) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    Some(crate::work::message(severity, category, what, details.trim()))
 }
 
 #[cfg(test)]
