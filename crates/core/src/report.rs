@@ -2,6 +2,10 @@
 //!
 //! Owns the vocabulary that workers, the store and people share. Knows nothing of who says it or how it travels.
 
+mod log_line;
+
+pub use log_line::{LINE_MAX, Log, LogReader, is_retryable_cause};
+
 use serde::{Deserialize, Serialize};
 
 /// How a result went, best first.
