@@ -9,7 +9,6 @@
 
 mod capture;
 mod child;
-mod lines;
 mod naming;
 mod shell;
 mod template;
@@ -37,7 +36,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use template::Values;
-use verdict::{signal_name, status_of};
+use verdict::signal_name;
 
 /// How much of a program's last line is told as the reason of its failure, in bytes.
 const REASON_MAX: usize = 300;
@@ -168,6 +167,9 @@ impl ExecWorker {
             let details = ran.stderr.last_line(REASON_MAX);
             return Ok(self.retryable(task, ran, "crash", &signal_name(signal), &details));
         }
+        if let Some(cause) = ran.log.retryable.clone() {
+            return Ok(self.retryable(task, ran, &cause.category, &cause.what, &cause.details));
+        }
         let code = ran.status.code().unwrap_or_default();
         match self.config.exits.meaning(code) {
             ExitMeaning::Retryable => {
@@ -181,8 +183,7 @@ impl ExecWorker {
     /// A verdict: the worst of what the exit code and the log lines say. Only usable results have a result.
     fn done(&self, ran: Ran, by_exit: Status, code: i32, result: &Path) -> io::Result<Outcome> {
         let reason = if by_exit.is_usable() { String::new() } else { ran.stderr.last_line(REASON_MAX) };
-        let (mut messages, worst) = ran.lines.finish();
-        let mut status = by_exit.max(worst.map_or(Status::NoProblem, status_of));
+        let (mut messages, mut status) = (ran.log.messages, by_exit.max(ran.log.status));
         let mut parts = Vec::new();
         if !by_exit.is_usable() {
             let severity = if by_exit == Status::Invalid { Severity::Invalid } else { Severity::Fatal };
@@ -207,7 +208,8 @@ impl ExecWorker {
     fn find(&self, result: &Path) -> io::Result<Found> {
         // Neither a link out of the folder is followed nor a named pipe waited for.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let open = File::options().read(true).custom_flags(i32::try_from(flags.bits()).unwrap_or_default()).open(result);
+        let open =
+            File::options().read(true).custom_flags(i32::try_from(flags.bits()).unwrap_or_default()).open(result);
         let file = match open {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -242,8 +244,7 @@ impl ExecWorker {
         let each = usize::try_from(task.inline_max / 4).unwrap_or(0).saturating_sub(64).min(self.config.keep);
         let parts = [kept(PART_STDOUT, &ran.stdout, each), kept(PART_STDERR, &ran.stderr, each)];
         let cause = message(Severity::Fatal, category, what, details);
-        let (messages, _) = ran.lines.finish();
-        Outcome::Retryable { cause, messages, parts: parts.into_iter().flatten().collect() }
+        Outcome::Retryable { cause, messages: ran.log.messages, parts: parts.into_iter().flatten().collect() }
     }
 }
 

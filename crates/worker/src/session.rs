@@ -111,7 +111,8 @@ impl Session {
     /// When [`Event::Tick`] is due at the latest; `None` where only events count.
     #[must_use]
     pub fn wake_at(&self) -> Option<TimeMs> {
-        let limits = self.slots.iter().filter_map(|slot| if let Slot::Busy { until } = slot { Some(*until) } else { None });
+        let limits =
+            self.slots.iter().filter_map(|slot| if let Slot::Busy { until } = slot { Some(*until) } else { None });
         limits.chain(self.link.wake_at()).chain(self.leave_at).chain(self.breather).min()
     }
 
@@ -342,7 +343,8 @@ impl Session {
         if let Some(place) = self.slots.get_mut(slot) {
             *place = Slot::Free;
         }
-        let ours = matches!(self.holdings.get(token), Some(Held { stage: Stage::Running { slot: at }, .. }) if *at == slot);
+        let ours =
+            matches!(self.holdings.get(token), Some(Held { stage: Stage::Running { slot: at }, .. }) if *at == slot);
         match how {
             Ended::Finished { bytes } if ours => {
                 self.counts.finished += 1;
@@ -453,3 +455,6 @@ impl Holdings {
         self.iter().map(|(token, held)| Hold { token: token.clone(), state: held.stage.state() }).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

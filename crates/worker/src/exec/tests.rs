@@ -42,7 +42,8 @@ fn new_bench(command: &str, shell: bool) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let scratch = Scratch::open(&dir.path().join("scratch")).unwrap();
     let config = ExecConfig::new(CommandTemplate::parse(command, shell).unwrap());
-    let (input, limit, cancel) = (Input::Bytes(Bytes::from_static(b"the input\n")), Duration::from_secs(60), Cancel::new().unwrap());
+    let (input, limit, cancel) =
+        (Input::Bytes(Bytes::from_static(b"the input\n")), Duration::from_secs(60), Cancel::new().unwrap());
     Bench { dir, scratch, config, entry: b"folder/paper.tex", input, limit, cancel }
 }
 
@@ -189,13 +190,20 @@ fn the_exit_code_says_how_it_went() {
 
 #[test]
 fn the_worst_of_exit_code_and_log_lines_wins() {
-    let got = shell("echo fine; echo 'Warning:math:undefined \\foo' >&2; echo Error:x:y z >&2; echo noise >&2").run();
+    let got = shell("echo fine; echo 'Warning:math:undefined foo' >&2; echo Error:x:y z >&2; echo noise >&2").run();
     assert_eq!((got.status(), got.part("result")), (Status::Error, &b"fine\n"[..]));
-    assert_eq!(got.reason(), "math:undefined \\foo");
+    assert_eq!(got.reason(), "math:undefined foo");
     let got = shell("echo Fatal:x:y z >&2").run();
     assert_eq!(got.status(), Status::Fatal);
     assert!(!got.parts.contains_key("result"));
     assert_eq!(shell("echo Warning:x:y z >&2; exit 1").run().status(), Status::Fatal);
+}
+
+// Rules R4, W4.
+#[test]
+fn a_log_line_can_say_that_another_attempt_is_worth_while() {
+    let got = shell("echo Error:net:timeout no answer >&2; echo Info:cortex:retryable >&2").run();
+    assert!(got.reason().starts_with("retryable "), "{}", got.reason());
 }
 
 // Rule R4.
@@ -210,7 +218,11 @@ fn death_by_a_signal_is_a_cause_with_the_signal_s_name() {
 fn a_command_that_cannot_be_found_is_told_clearly() {
     let got = bench("no-such-program-anywhere {input}").run();
     assert_eq!(got.status(), Status::Fatal);
-    assert!(got.reason().starts_with("exec:not_found there is no program `no-such-program-anywhere` here"), "{}", got.reason());
+    assert!(
+        got.reason().starts_with("exec:not_found there is no program `no-such-program-anywhere` here"),
+        "{}",
+        got.reason()
+    );
     let got = bench("/etc/passwd {input}").run();
     assert!(got.reason().starts_with("exec:not_allowed"), "{}", got.reason());
 }
@@ -250,7 +262,9 @@ fn a_child_that_closes_its_output_and_sleeps_is_ended_by_sigterm() {
 // Case F74.
 #[test]
 fn of_a_gigabyte_of_stderr_both_ends_are_kept_in_bounded_memory() {
-    let got = shell("echo Warning:first:line >&2; head -c 1000000000 /dev/zero >&2; echo >&2; echo Error:last:line >&2").run();
+    let got =
+        shell("echo Warning:first:line >&2; head -c 1000000000 /dev/zero >&2; echo >&2; echo Error:last:line >&2")
+            .run();
     assert_eq!(got.status(), Status::Error);
     let stderr = got.part("stderr");
     assert!(stderr.len() < 132_000, "{}", stderr.len());
@@ -272,7 +286,8 @@ fn nothing_of_the_group_outlives_its_task() {
 // Case F74.
 #[test]
 fn a_grandchild_that_left_the_group_and_keeps_the_pipes_open_does_not_hang_the_slot() {
-    let script = "setsid sh -c 'echo $$ > ../../pid; exec sleep 600' & while ! [ -s ../../pid ]; do :; done; echo done >&2";
+    let script =
+        "setsid sh -c 'echo $$ > ../../pid; exec sleep 600' & while ! [ -s ../../pid ]; do :; done; echo done >&2";
     let bench = Bench { config: in_folder(script), ..shell("true") };
     let got = bench.run();
     assert_eq!((got.status(), got.part("stderr")), (Status::NoProblem, &b"done\n"[..]));
@@ -299,7 +314,9 @@ fn a_cancelled_task_s_whole_group_ends_and_the_task_goes_back() {
 // Rule R7.
 #[test]
 fn a_result_above_the_cap_is_invalid_and_leaves_nothing_on_disk() {
-    for (script, ends_itself) in [("head -c 5000 /dev/zero", true), ("head -c 5000 /dev/zero > {output}; sleep 600", false)] {
+    for (script, ends_itself) in
+        [("head -c 5000 /dev/zero", true), ("head -c 5000 /dev/zero > {output}; sleep 600", false)]
+    {
         let mut bench = shell(script);
         bench.config.result_cap = 4_999;
         let got = bench.run();
@@ -313,7 +330,8 @@ fn a_result_above_the_cap_is_invalid_and_leaves_nothing_on_disk() {
 
 #[test]
 fn what_a_command_litters_is_gone_before_the_next_task() {
-    let bench = Bench { config: in_folder("echo a > stray; mkdir -p sub/dir; touch {input}.aux sub/dir/b"), ..shell("true") };
+    let bench =
+        Bench { config: in_folder("echo a > stray; mkdir -p sub/dir; touch {input}.aux sub/dir/b"), ..shell("true") };
     assert!(!bench.run().is_folder_left);
     assert_eq!(files_below(&bench.dir.path().join("scratch")), ["lock"]);
 }
