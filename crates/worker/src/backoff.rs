@@ -69,7 +69,9 @@ mod tests {
         let mut in_window = [0u32; 10];
         for seed in 0..1_000 {
             let mut backoff = Backoff::new(seed);
-            (0..8).for_each(|_| drop(backoff.next()));
+            (0..8).for_each(|_| {
+                backoff.next();
+            });
             let wait = backoff.next().0;
             in_window[usize::try_from((wait - 2_500).min(2_499) / 250).unwrap()] += 1;
         }

@@ -7,6 +7,7 @@
 use crate::work::{OutPart, Outcome, PartBody, message};
 use bytes::Bytes;
 use dispatcher_core::report::{Message, Severity};
+use dispatcher_core::text::{Note, clean_message, clean_messages};
 use dispatcher_core::wire::{FromWorker, PartSpec, TokenText};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -20,8 +21,6 @@ const MESSAGES_MAX: usize = 1_000;
 /// The most bytes that the messages of one result have as JSON. The header of a message has 128 KB, and its cause and
 /// parts need some.
 const MESSAGE_BYTES_MAX: usize = 96 * 1024;
-/// The most bytes of one field of a message.
-const FIELD_MAX: usize = 2 * 1024;
 /// The most parts of one result.
 const PARTS_MAX: usize = 8;
 /// The longest name of a part, in bytes.
@@ -53,7 +52,7 @@ impl Delivery {
             }
             Outcome::Retryable { cause, messages, parts } => {
                 let (parts, bodies) = measure(parts, inline_max.min(SMALL))?;
-                let cause = cap_fields(cause);
+                let cause = cleaned(cause);
                 let message = FromWorker::Retryable { token, cause, messages: capped(messages), parts };
                 Ok(Some(Self { message, bodies }))
             }
@@ -63,7 +62,7 @@ impl Delivery {
 
     /// A cause without parts.
     pub(crate) fn cause(token: TokenText, category: &str, what: &str, details: &str) -> Self {
-        let cause = cap_fields(message(Severity::Fatal, category, what, details));
+        let cause = cleaned(message(Severity::Fatal, category, what, details));
         let message = FromWorker::Retryable { token, cause, messages: Vec::new(), parts: Vec::new() };
         Self { message, bodies: Vec::new() }
     }
@@ -138,36 +137,25 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|digit| DIGITS.get(usize::from(digit))).collect()
 }
 
-/// Messages within the caps, and one that says how many were left out.
+/// Messages cleaned and within the caps. Of too many, or of too long ones, the gravest are kept, and a last one says how
+/// many were left out.
 fn capped(messages: Vec<Message>) -> Vec<Message> {
-    let total = messages.len();
-    let mut left = MESSAGE_BYTES_MAX;
-    let mut kept = Vec::with_capacity(total.min(MESSAGES_MAX));
-    for message in messages.into_iter().take(MESSAGES_MAX) {
-        let message = cap_fields(message);
-        let bytes = serde_json::to_vec(&message).map_or(usize::MAX, |json| json.len() + 1);
-        let Some(rest) = left.checked_sub(bytes) else { break };
-        left = rest;
-        kept.push(message);
+    if messages.is_empty() {
+        return messages;
     }
-    if kept.len() < total {
-        let details = format!("{} more are left out", total - kept.len());
-        kept.push(message(Severity::Info, "worker", "messages_cut", &details));
+    let mut most = MESSAGES_MAX;
+    loop {
+        let kept = clean_messages(messages.clone(), most);
+        let bytes = serde_json::to_vec(&kept).map_or(usize::MAX, |json| json.len());
+        if bytes <= MESSAGE_BYTES_MAX || most == 0 {
+            return kept;
+        }
+        most /= 2;
     }
-    kept
 }
 
-fn cap_fields(message: Message) -> Message {
-    let cap = |mut text: String| {
-        text.truncate(text.floor_char_boundary(FIELD_MAX));
-        text
-    };
-    Message {
-        severity: message.severity,
-        category: cap(message.category),
-        what: cap(message.what),
-        details: cap(message.details),
-    }
+fn cleaned(message: Message) -> Message {
+    clean_message(message, &mut Note::default())
 }
 
 #[cfg(test)]
@@ -194,7 +182,10 @@ mod tests {
         ];
         let delivery = Delivery::new(token(), Outcome::done(parts), 65_536).unwrap().unwrap();
         let specs = parts_of(&delivery.message);
-        assert_eq!(specs.iter().map(|s| (s.name.as_str(), s.size)).collect::<Vec<_>>(), [("a", 3), ("b", 3), ("c", 300_000)]);
+        assert_eq!(
+            specs.iter().map(|s| (s.name.as_str(), s.size)).collect::<Vec<_>>(),
+            [("a", 3), ("b", 3), ("c", 300_000)]
+        );
         assert_eq!(specs[0].sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(specs[1].sha256, specs[0].sha256);
         assert_eq!(specs[2].sha256, hex(&Sha256::digest(&large)));
@@ -205,8 +196,10 @@ mod tests {
     // Rule R4.
     #[test]
     fn a_cause_leaves_out_what_does_not_travel_with_it() {
-        let parts = vec![OutPart::result(vec![0; 60_000]), OutPart { name: "stderr".to_owned(), ..OutPart::result("why") }];
-        let outcome = Outcome::Retryable { cause: message(Severity::Fatal, "crash", "SIGSEGV", ""), messages: Vec::new(), parts };
+        let parts =
+            vec![OutPart::result(vec![0; 60_000]), OutPart { name: "stderr".to_owned(), ..OutPart::result("why") }];
+        let outcome =
+            Outcome::Retryable { cause: message(Severity::Fatal, "crash", "SIGSEGV", ""), messages: Vec::new(), parts };
         let delivery = Delivery::new(token(), outcome, 10_000).unwrap().unwrap();
         assert_eq!(parts_of(&delivery.message).iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["stderr"]);
     }
@@ -219,7 +212,7 @@ mod tests {
             let delivery = Delivery::new(token(), outcome, 65_536).unwrap().unwrap();
             assert!(serde_json::to_vec(&delivery.message).unwrap().len() < 128 * 1024);
             let FromWorker::Result { messages, .. } = delivery.message else { panic!("a result") };
-            assert!(count == 3 || messages.last().unwrap().what == "messages_cut");
+            assert!(messages.len() > 1 && messages.last().unwrap().what == "text_replaced");
         }
     }
 }

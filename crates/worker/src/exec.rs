@@ -9,7 +9,6 @@
 
 mod capture;
 mod child;
-mod lines;
 mod naming;
 mod shell;
 mod template;
@@ -23,9 +22,8 @@ use crate::cancel::Cancel;
 use crate::delivery::SMALL;
 use crate::scratch::base_name;
 use crate::work::{Assignment, Input, OutPart, Outcome, PartBody, Worker, message};
-use bytes::Bytes;
 use child::{Bounds, Ran, Stopped};
-use dispatcher_core::report::{Message, Severity, Status};
+use dispatcher_core::report::{Severity, Status};
 use dispatcher_core::wire::{PART_STDERR, PART_STDOUT};
 use naming::split_extension;
 use rustix::fs::OFlags;
@@ -38,7 +36,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use template::Values;
-use verdict::{signal_name, status_of};
+use verdict::signal_name;
 
 /// How much of a program's last line is told as the reason of its failure, in bytes.
 const REASON_MAX: usize = 300;
@@ -169,6 +167,9 @@ impl ExecWorker {
             let details = ran.stderr.last_line(REASON_MAX);
             return Ok(self.retryable(task, ran, "crash", &signal_name(signal), &details));
         }
+        if let Some(cause) = ran.log.retryable.clone() {
+            return Ok(self.retryable(task, ran, &cause.category, &cause.what, &cause.details));
+        }
         let code = ran.status.code().unwrap_or_default();
         match self.config.exits.meaning(code) {
             ExitMeaning::Retryable => {
@@ -182,8 +183,7 @@ impl ExecWorker {
     /// A verdict: the worst of what the exit code and the log lines say. Only usable results have a result.
     fn done(&self, ran: Ran, by_exit: Status, code: i32, result: &Path) -> io::Result<Outcome> {
         let reason = if by_exit.is_usable() { String::new() } else { ran.stderr.last_line(REASON_MAX) };
-        let (mut messages, worst) = ran.lines.finish();
-        let mut status = by_exit.max(worst.map_or(Status::NoProblem, status_of));
+        let (mut messages, mut status) = (ran.log.messages, by_exit.max(ran.log.status));
         let mut parts = Vec::new();
         if !by_exit.is_usable() {
             let severity = if by_exit == Status::Invalid { Severity::Invalid } else { Severity::Fatal };
@@ -208,7 +208,8 @@ impl ExecWorker {
     fn find(&self, result: &Path) -> io::Result<Found> {
         // Neither a link out of the folder is followed nor a named pipe waited for.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let open = File::options().read(true).custom_flags(i32::try_from(flags.bits()).unwrap_or_default()).open(result);
+        let open =
+            File::options().read(true).custom_flags(i32::try_from(flags.bits()).unwrap_or_default()).open(result);
         let file = match open {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -243,8 +244,7 @@ impl ExecWorker {
         let each = usize::try_from(task.inline_max / 4).unwrap_or(0).saturating_sub(64).min(self.config.keep);
         let parts = [kept(PART_STDOUT, &ran.stdout, each), kept(PART_STDERR, &ran.stderr, each)];
         let cause = message(Severity::Fatal, category, what, details);
-        let (messages, _) = ran.lines.finish();
-        Outcome::Retryable { cause, messages, parts: parts.into_iter().flatten().collect() }
+        Outcome::Retryable { cause, messages: ran.log.messages, parts: parts.into_iter().flatten().collect() }
     }
 }
 
@@ -259,8 +259,7 @@ impl Worker for ExecWorker {
 
 /// The part with what was kept of a stream; none where nothing was written.
 fn kept(name: &str, capture: &capture::Capture, each: usize) -> Option<OutPart> {
-    let body = || PartBody::Bytes(Bytes::clone(&capture.render(each)));
-    (!capture.is_empty()).then(|| OutPart { name: name.to_owned(), body: body() })
+    (!capture.is_empty()).then(|| OutPart { name: name.to_owned(), body: PartBody::Bytes(capture.render(each)) })
 }
 
 /// What it means that a program could not be started: a verdict where it is the program's fault, and a cause where this
@@ -285,12 +284,5 @@ fn not_started(command: &CommandTemplate, e: &io::Error) -> Outcome {
     }
 }
 
-/// The messages of an outcome, for tests and logs.
 #[cfg(test)]
-pub(crate) fn messages_of(outcome: &Outcome) -> Vec<&Message> {
-    match outcome {
-        Outcome::Done { messages, .. } => messages.iter().collect(),
-        Outcome::Retryable { cause, messages, .. } => std::iter::once(cause).chain(messages).collect(),
-        Outcome::Release => Vec::new(),
-    }
-}
+mod tests;

@@ -61,7 +61,10 @@ enum Out {
     /// A piece of a part.
     Piece(FromWorker, Bytes),
     /// A task goes to its slot.
-    Start { slot: usize, job: Box<Job> },
+    Start {
+        slot: usize,
+        job: Box<Job>,
+    },
 }
 
 /// A piece that the dispatcher wants.

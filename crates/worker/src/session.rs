@@ -41,7 +41,7 @@ pub struct Session {
     link: Link,
     backoff: Backoff,
     holdings: Holdings,
-    slots: Vec<Option<Busy>>,
+    slots: Vec<Slot>,
     stop: Option<StopLevel>,
     /// From when on nothing is waited for any more, once stopping has begun and every slot is free.
     leave_at: Option<TimeMs>,
@@ -52,11 +52,15 @@ pub struct Session {
 }
 
 /// What a slot is at.
-#[derive(Debug)]
-struct Busy {
-    token: TokenText,
-    /// When its time limit is over; `None` once it was told to stop.
-    until: Option<TimeMs>,
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Free,
+    /// It works, and its time limit is over at this time.
+    Busy {
+        until: TimeMs,
+    },
+    /// It was told to stop, and has not yet.
+    Stopping,
 }
 
 impl Session {
@@ -72,7 +76,7 @@ impl Session {
             link: Link::Waiting { until: now },
             backoff: Backoff::new(config.seed),
             holdings,
-            slots: (0..config.slots).map(|_| None).collect(),
+            slots: (0..config.slots).map(|_| Slot::Free).collect(),
             stop: None,
             leave_at: None,
             breather: None,
@@ -107,7 +111,8 @@ impl Session {
     /// When [`Event::Tick`] is due at the latest; `None` where only events count.
     #[must_use]
     pub fn wake_at(&self) -> Option<TimeMs> {
-        let limits = self.slots.iter().flatten().filter_map(|busy| busy.until);
+        let limits =
+            self.slots.iter().filter_map(|slot| if let Slot::Busy { until } = slot { Some(*until) } else { None });
         limits.chain(self.link.wake_at()).chain(self.leave_at).chain(self.breather).min()
     }
 
@@ -160,11 +165,9 @@ impl Session {
     /// Whatever is due by the clock: connections to build or give up, beats, time limits.
     fn keep_time(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
         self.breather = self.breather.filter(|until| *until > now);
-        for (slot, busy) in self.slots.iter_mut().enumerate() {
-            if let Some(busy) = busy
-                && busy.until.is_some_and(|until| until <= now)
-            {
-                busy.until = None;
+        for (slot, place) in self.slots.iter_mut().enumerate() {
+            if matches!(place, Slot::Busy { until } if *until <= now) {
+                *place = Slot::Stopping;
                 effects.push(Effect::Abort { slot, why: CancelReason::TimeLimit });
             }
         }
@@ -200,7 +203,7 @@ impl Session {
             && self.holdings.finished_count() < self.config.outbox_max_results
             && self.holdings.finished_bytes() < self.config.outbox_max_bytes;
         let (Link::Open(open), true) = (&mut self.link, may_ask) else { return };
-        let busy = self.slots.iter().flatten().count() as u64;
+        let busy = self.slots.iter().filter(|slot| !slot.is_free()).count() as u64;
         let target = u64::from(self.config.slots) + u64::from(self.config.prefetch);
         let wanted = target.saturating_sub(busy + self.holdings.waiting_count() as u64);
         let granted = open.received.saturating_add(wanted);
@@ -328,9 +331,9 @@ impl Session {
         if self.stop.is_some() || !matches!(&self.link, Link::Open(open) if !open.draining) {
             return;
         }
-        for (slot, place) in self.slots.iter_mut().enumerate().filter(|(_, place)| place.is_none()) {
+        for (slot, place) in self.slots.iter_mut().enumerate().filter(|(_, place)| place.is_free()) {
             let Some((token, order, input)) = self.holdings.begin_next(slot) else { return };
-            *place = Some(Busy { token: token.clone(), until: Some(now.after(order.limit_ms)) });
+            *place = Slot::Busy { until: now.after(order.limit_ms) };
             effects.push(Effect::Send(FromWorker::Begun { token: token.clone() }));
             effects.push(Effect::Start { slot, token, order: Box::new(order), input });
         }
@@ -338,9 +341,10 @@ impl Session {
 
     fn work_ended(&mut self, slot: usize, token: &TokenText, how: Ended, effects: &mut Vec<Effect>) {
         if let Some(place) = self.slots.get_mut(slot) {
-            *place = None;
+            *place = Slot::Free;
         }
-        let ours = matches!(self.holdings.get(token), Some(Held { stage: Stage::Running { slot: at }, .. }) if *at == slot);
+        let ours =
+            matches!(self.holdings.get(token), Some(Held { stage: Stage::Running { slot: at }, .. }) if *at == slot);
         match how {
             Ended::Finished { bytes } if ours => {
                 self.counts.finished += 1;
@@ -386,8 +390,8 @@ impl Session {
     fn forget(&mut self, token: &TokenText, why: CancelReason, effects: &mut Vec<Effect>) {
         let Some(held) = self.holdings.remove(token) else { return };
         if let Stage::Running { slot } = held.stage {
-            if let Some(Some(busy)) = self.slots.get_mut(slot) {
-                busy.until = None;
+            if let Some(place) = self.slots.get_mut(slot) {
+                *place = Slot::Stopping;
             }
             effects.push(Effect::Abort { slot, why });
         }
@@ -403,9 +407,9 @@ impl Session {
         self.stop = Some(level);
         self.release_waiting(effects);
         if level == StopLevel::Now {
-            for (slot, busy) in self.slots.iter_mut().enumerate() {
-                if let Some(busy) = busy {
-                    busy.until = None;
+            for (slot, place) in self.slots.iter_mut().enumerate() {
+                if !place.is_free() {
+                    *place = Slot::Stopping;
                     effects.push(Effect::Abort { slot, why: CancelReason::Stopping });
                 }
             }
@@ -414,7 +418,7 @@ impl Session {
 
     /// Leaves once every slot is free and everything was answered, or has been waited for long enough.
     fn leave_if_through(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
-        if self.stop.is_none() || self.ended || self.slots.iter().any(Option::is_some) {
+        if self.stop.is_none() || self.ended || !self.slots.iter().all(Slot::is_free) {
             return;
         }
         let leave_at = *self.leave_at.get_or_insert(now.after(self.config.linger_ms));
@@ -425,6 +429,12 @@ impl Session {
             }
             effects.push(Effect::End(EndReason::Stopped));
         }
+    }
+}
+
+impl Slot {
+    const fn is_free(&self) -> bool {
+        matches!(self, Self::Free)
     }
 }
 
@@ -445,3 +455,6 @@ impl Holdings {
         self.iter().map(|(token, held)| Hold { token: token.clone(), state: held.stage.state() }).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,7 +49,9 @@ pub(crate) fn work_on(
         let (token, cancel, inline_max) = (job.token.clone(), job.cancel.clone(), job.inline_max);
         let (outcome, folder) = match assignment(job, folders.next()) {
             Ok(task) => (judged(worker, &task, &cancel), Some(task.folder)),
-            Err(e) => (Outcome::retryable("worker", "scratch", &format!("the input cannot be put in place: {e}")), None),
+            Err(e) => {
+                (Outcome::retryable("worker", "scratch", &format!("the input cannot be put in place: {e}")), None)
+            }
         };
         let how = deliver(outbox, &token, outcome, &cancel, inline_max);
         if let Some(folder) = folder {
@@ -149,7 +151,8 @@ mod tests {
             attempt: 0,
         };
         let (jobs, receiver) = crossbeam_channel::bounded(1);
-        jobs.send(Job { token: token.clone(), order, input: JobInput::Fetched(fetched), cancel, inline_max: 65_536 }).unwrap();
+        jobs.send(Job { token: token.clone(), order, input: JobInput::Fetched(fetched), cancel, inline_max: 65_536 })
+            .unwrap();
         drop(jobs);
         let (told, heard) = std::sync::mpsc::channel();
         work_on(&receiver, &Closure(work), &outbox, scratch.slot(0), |_, how| told.send(how).unwrap());

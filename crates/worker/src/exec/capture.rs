@@ -81,8 +81,9 @@ mod tests {
             stream.chunks(piece).for_each(|bytes| capture.push(bytes));
             assert!(capture.head.capacity() + capture.tail.capacity() < 2_000);
             let cut = stream.len() - 200;
-            let expected = [&stream[..100], format!("\n[... {cut} bytes are cut here ...]\n").as_bytes(), &stream[stream.len() - 100..]];
-            assert_eq!(capture.render(100), expected.concat());
+            let note = format!("\n[... {cut} bytes are cut here ...]\n");
+            let expected = [&stream[..100], note.as_bytes(), &stream[stream.len() - 100..]].concat();
+            assert_eq!(capture.render(100), expected);
             assert_eq!(capture.last_line(100), "99999");
         }
     }

@@ -7,8 +7,8 @@
 //! [`run`] returns, no process of the group is left, and nothing that still holds a pipe is waited for (case F74).
 
 use super::capture::Capture;
-use super::lines::Lines;
 use crate::cancel::{Cancel, CancelReason};
+use dispatcher_core::report::{Log, LogReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, test_kill_process_group};
 use std::io::{self, PipeReader, Read};
@@ -58,8 +58,8 @@ pub(super) struct Ran {
     /// What it wrote to its standard output, where that is not the result.
     pub(super) stdout: Capture,
     pub(super) stderr: Capture,
-    /// The log lines in its standard error.
-    pub(super) lines: Lines,
+    /// What the log lines in its standard error say.
+    pub(super) log: Log,
     /// Whether something of it may still be alive.
     pub(super) is_left: bool,
 }
@@ -68,7 +68,7 @@ pub(super) struct Ran {
 struct Pipe {
     reader: Option<PipeReader>,
     kept: Capture,
-    lines: Option<Lines>,
+    log: Option<LogReader>,
 }
 
 /// Runs `command` in a process group of its own, with its standard output going to `stdout` or, without one, kept.
@@ -78,8 +78,8 @@ struct Pipe {
 pub(super) fn run(mut command: Command, stdout: Option<Stdio>, bounds: &Bounds<'_>) -> io::Result<Ran> {
     let (err_reader, err_writer) = io::pipe()?;
     let mut pipes = [
-        Pipe { reader: None, kept: Capture::new(bounds.keep), lines: None },
-        Pipe { reader: Some(err_reader), kept: Capture::new(bounds.keep), lines: Some(Lines::default()) },
+        Pipe { reader: None, kept: Capture::new(bounds.keep), log: None },
+        Pipe { reader: Some(err_reader), kept: Capture::new(bounds.keep), log: Some(LogReader::default()) },
     ];
     let stdout = match stdout {
         Some(stdout) => stdout,
@@ -93,14 +93,15 @@ pub(super) fn run(mut command: Command, stdout: Option<Stdio>, bounds: &Bounds<'
     let child = command.spawn()?;
     // Our ends of the pipes go with it: they end when the last process that has them does.
     drop(command);
-    let mut group = Group::new(child)?;
+    let group = Group::new(child)?;
     let stopped = group.watch(&mut pipes, bounds)?;
     let (status, is_left) = group.end()?;
     let [out, err] = &mut pipes;
     out.read_rest()?;
     err.read_rest()?;
     let [out, err] = pipes;
-    Ok(Ran { status, stopped, stdout: out.kept, stderr: err.kept, lines: err.lines.unwrap_or_default(), is_left })
+    let log = err.log.unwrap_or_default().finish();
+    Ok(Ran { status, stopped, stdout: out.kept, stderr: err.kept, log, is_left })
 }
 
 /// The process group of a program that was started. Dropping it ends the group by force.
@@ -258,8 +259,8 @@ impl Pipe {
         }
         let bytes = buffer.get(..n).unwrap_or_default();
         self.kept.push(bytes);
-        if let Some(lines) = &mut self.lines {
-            lines.push(bytes);
+        if let Some(log) = &mut self.log {
+            log.push(bytes);
         }
         Ok(n)
     }

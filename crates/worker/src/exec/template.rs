@@ -325,8 +325,11 @@ mod tests {
 
     #[test]
     fn braces_of_other_languages_are_left_alone() {
-        assert_eq!(words("awk '{print $1; if (a) {b}}' {input}"), ["awk", "{print $1; if (a) {b}}", "/s/in/a b"]);
-        assert_eq!(words("x '{\"a\":1}' {A} {a,b} {{input}} {{ {"), ["x", "{\"a\":1}", "{A}", "{a,b}", "{input}", "{{", "{"]);
+        assert_eq!(words("awk '{print $1; if (a) {b++}}' {input}"), ["awk", "{print $1; if (a) {b++}}", "/s/in/a b"]);
+        assert_eq!(
+            words("x '{\"a\":1}' {A} {a,b} {{input}} {{ {"),
+            ["x", "{\"a\":1}", "{A}", "{a,b}", "{input}", "{{", "{"]
+        );
     }
 
     #[test]
@@ -345,7 +348,10 @@ mod tests {
         assert!(find("sh -c true").unwrap().unwrap().ends_with("sh"));
         assert_eq!(find("{input} x").unwrap(), None);
         let missing = find("no-such-program-anywhere {input}").unwrap_err().to_string();
-        assert!(missing.contains("no program `no-such-program-anywhere` in the folders of PATH: install it"), "{missing}");
+        assert!(
+            missing.contains("no program `no-such-program-anywhere` in the folders of PATH: install it"),
+            "{missing}"
+        );
         assert!(find("./no/such/program").unwrap_err().to_string().contains("`./no/such/program`: install"));
     }
 }

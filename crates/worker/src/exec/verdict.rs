@@ -2,7 +2,7 @@
 //!
 //! Owns the table from exit codes to statuses. Worst wins: of the exit code and of what its log lines say.
 
-use dispatcher_core::report::{Severity, Status};
+use dispatcher_core::report::Status;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -78,23 +78,12 @@ impl FromStr for ExitMap {
     }
 }
 
-/// The status that a message of this severity makes of a result.
-pub(super) const fn status_of(severity: Severity) -> Status {
-    match severity {
-        Severity::Info => Status::NoProblem,
-        Severity::Warning => Status::Warning,
-        Severity::Error => Status::Error,
-        Severity::Fatal => Status::Fatal,
-        Severity::Invalid => Status::Invalid,
-    }
-}
-
 /// The name of a signal, such as `SIGKILL`.
 pub(super) fn signal_name(signal: i32) -> String {
     const NAMES: [&str; 32] = [
-        "", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
-        "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
-        "PWR", "SYS",
+        "", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
     ];
     match usize::try_from(signal).ok().and_then(|n| NAMES.get(n)) {
         Some(name) if !name.is_empty() => format!("SIG{name}"),

@@ -61,7 +61,8 @@ impl Disk {
                 others.push(path);
             }
         }
-        let kept = |path: &PathBuf| found.iter().any(|(_, waiting): &(TokenText, Waiting)| waiting.files.contains(path));
+        let kept =
+            |path: &PathBuf| found.iter().any(|(_, waiting): &(TokenText, Waiting)| waiting.files.contains(path));
         others.iter().filter(|path| !kept(path)).for_each(|path| remove(path));
         Ok((disk, found, next))
     }

@@ -28,7 +28,8 @@ fn open(kind: &OutboxKind, dir: &TempDir) -> (Outbox, Vec<(TokenText, u64)>) {
 }
 
 fn files_in(folder: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
