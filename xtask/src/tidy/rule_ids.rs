@@ -9,7 +9,6 @@ const RULES: &str = "docs/rules.md";
 
 /// Rules whose features the tree does not have. A test that cites one of them means that its line here has to go.
 const NOT_BUILT_YET: &[(&str, &str)] = &[
-    ("W1", "the legacy wire is not built yet"),
     ("W2", "the legacy wire is not built yet"),
     ("W3", "the legacy wire is not built yet"),
     ("W5", "the legacy wire is not built yet"),
@@ -76,7 +75,7 @@ fn is_id(word: &str) -> bool {
 mod tests {
     use super::*;
 
-    const LIST: &str = "## L\n- **L1** The clock.\n- **L2** On record.\n- **W1** Wire.\n";
+    const LIST: &str = "## L\n- **L1** The clock.\n- **L2** On record.\n- **W2** Wire.\n";
 
     fn found(test: &str) -> Vec<String> {
         let unbuilt: String = NOT_BUILT_YET.iter().map(|(id, why)| format!("- **{id}** {why}\n")).collect();
@@ -100,9 +99,9 @@ mod tests {
 
     #[test]
     fn a_cited_rule_may_not_stand_among_the_unbuilt() {
-        let found = found("// Rules: L1, L2, W1.\nfn a() {}\n");
+        let found = found("// Rules: L1, L2, W2.\nfn a() {}\n");
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("W1 is cited"));
+        assert!(found[0].contains("W2 is cited"));
     }
 
     #[test]
