@@ -2,6 +2,8 @@
 //!
 //! Owns the command line, the wiring of stages for each command, signals and exit codes. Decides nothing about tasks.
 
+#![expect(unreachable_pub, reason = "a program has no callers; `pub` says what other modules of it use")]
+
 mod cli;
 mod exit;
 mod run;

@@ -18,7 +18,7 @@ use crate::exit::{self, Exit};
 use crate::signals::Stop;
 use crate::state::{StateDir, store_error};
 use crate::views::event_loop;
-use crossbeam_channel::{Receiver, bounded, select, tick};
+use crossbeam_channel::{Receiver, bounded, never, select, tick};
 use dispatcher_server::{Dispatcher, Ended};
 use dispatcher_store::{Store, TaskFilter, TaskState};
 use import::{Imported, Target};
@@ -31,7 +31,7 @@ use summary::RunSummary;
 use workers::Workers;
 
 /// How often signals are looked at and the picture is drawn.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Runs a command on every file of a folder.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
@@ -68,7 +68,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         asked_at: None,
         screen: Screen::open(args.quiet),
     };
-    let finished = running.until_over(&import)?;
+    let finished = running.until_over(import)?;
     let now = running.dispatcher.progress().now();
     let imported = running.imported.take().unwrap_or_default();
     running.screen.close();
@@ -111,14 +111,21 @@ type ImportEnd = Result<Imported, dispatcher_store::StoreError>;
 
 impl Running<'_> {
     /// Waits until everything has ended; returns whether all is done.
-    fn until_over(&mut self, import: &Receiver<ImportEnd>) -> anyhow::Result<bool> {
+    fn until_over(&mut self, mut import: Receiver<ImportEnd>) -> anyhow::Result<bool> {
         let looks = tick(LOOK_EVERY);
         let ends = self.dispatcher.ends().clone();
-        let workers = self.workers.ends().clone();
+        let mut workers = self.workers.ends().clone();
         loop {
             select! {
-                recv(import) -> end => if let Ok(end) = end { self.import_over(end)?; },
-                recv(workers) -> end => if let Ok(end) = end { self.worker_over(end)?; },
+                recv(import) -> end => {
+                    // It ends once; a closed channel would be ready for ever.
+                    import = never();
+                    if let Ok(end) = end { self.import_over(end)?; }
+                },
+                recv(workers) -> end => {
+                    workers = never();
+                    if let Ok(end) = end { self.worker_over(end)?; }
+                },
                 recv(ends) -> end => if let Ok(end) = end {
                     if let Some(ended) = self.dispatcher.ended(end) {
                         return self.over(ended);
@@ -168,6 +175,8 @@ impl Running<'_> {
                 humantime::format_duration(self.plan.drain)
             ));
             self.dispatcher.drain();
+        }
+        if self.asked_at.is_some() || self.dispatcher.is_finished() {
             self.workers.drain();
         }
         if let Some(asked) = self.asked_at {

@@ -77,7 +77,7 @@ impl StateDir {
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
                 file.rewind()?;
-                file.by_ref().take(32).read_to_string(&mut pid)?;
+                Read::take(&mut file, 32).read_to_string(&mut pid)?;
                 Err(Exit::with(
                     exit::LOCKED,
                     format!(

@@ -195,6 +195,12 @@ impl Dispatcher {
         (end.name == "finaliser").then(|| Ended::Well { finished: self.shared.finished.load(Ordering::Acquire) })
     }
 
+    /// Whether every task has ended and is published, so that the workers may go.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.shared.finished.load(Ordering::Acquire)
+    }
+
     /// Tasks in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {

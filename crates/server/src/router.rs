@@ -179,16 +179,16 @@ impl Router {
         match event {
             // Nothing is owed to a connection before it says hello.
             RouterEvent::Arrived { .. } => {}
-            RouterEvent::Departed { peer } => self.fleet.departed(PeerId(peer.0), now, &mut effects),
+            RouterEvent::Departed { peer } => self.fleet.departed(peer, now, &mut effects),
             RouterEvent::Message { peer, frames } => match codec::decode_from_worker(&frames) {
                 Ok((message, with)) => {
                     bodies = with;
                     let length = bodies.iter().map(|body| body.len() as u64).sum();
-                    self.fleet.heard(PeerId(peer.0), message, length, now, &mut effects);
+                    self.fleet.heard(peer, message, length, now, &mut effects);
                 }
                 Err(e) => {
                     tracing::debug!(peer = peer.0, "a message that cannot be read: {e}");
-                    self.fleet.malformed(PeerId(peer.0), now, &mut effects);
+                    self.fleet.malformed(peer, now, &mut effects);
                 }
             },
         }
@@ -291,7 +291,6 @@ impl Router {
     /// Sends a message; a full or vanished peer is told to the fleet, which undoes what depends on it.
     fn send(&mut self, peer: PeerId, message: &dispatcher_core::wire::ToWorker, bodies: &[Bytes]) -> bool {
         use dispatcher_transport::socket::Sent;
-        let peer = dispatcher_transport::socket::PeerId(peer.0);
         match dispatcher_transport::link::send_to_worker(&mut self.socket, peer, message, bodies) {
             Sent::Sent => true,
             Sent::Full | Sent::Gone => false,

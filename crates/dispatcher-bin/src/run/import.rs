@@ -6,7 +6,7 @@
 //! Memory is bounded by the largest single folder, not by the tree.
 
 use crate::exit::Exit;
-use dispatcher_core::id::{CorpusId, EntryName, ServiceId, TaskId};
+use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
 use dispatcher_core::time::TimeMs;
 use dispatcher_server::inputs::mtime_of;
 use dispatcher_store::{Entry, Store, StoreError};

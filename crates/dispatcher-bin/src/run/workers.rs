@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, bounded};
 use dispatcher_transport::socket::Endpoint;
 use dispatcher_worker::exec::{ExecConfig, ExecWorker};
 use dispatcher_worker::{OutboxKind, Stop, WorkerConfig, run_worker};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ impl Socket {
         let base = base.unwrap_or_else(|| PathBuf::from("/tmp"));
         let dir = tempfile::Builder::new()
             .prefix("dispatcher-")
+            .permissions(std::fs::Permissions::from_mode(0o700))
             .tempdir_in(&base)
             .with_context(|| format!("cannot make a folder for the socket in {}", base.display()))?;
         Ok(Self(dir))

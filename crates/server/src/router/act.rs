@@ -32,7 +32,7 @@ impl Router {
             }
             Effect::Disconnect { peer, why } => {
                 tracing::debug!(peer = peer.0, ?why, "cut");
-                self.socket.disconnect(dispatcher_transport::socket::PeerId(peer.0));
+                self.socket.disconnect(peer);
             }
             Effect::Joined { worker, slots, returned, .. } => {
                 tracing::info!(%worker, slots, returned, "a worker joined");

@@ -98,6 +98,7 @@ impl Router {
         };
         let message = ToWorker::Task {
             token: self.fleet.token(lease),
+            task: lease.task,
             service: loaded.work.service.clone(),
             corpus: loaded.work.corpus.clone(),
             entry: task.entry.clone(),
