@@ -229,7 +229,7 @@ impl Fleet {
         if self.roster.place(lease).is_some() {
             self.move_lease(id, lease, effects);
         } else {
-            self.roster.put(id, lease, Held::new(None, *said != Said::Release, None));
+            self.place(id, lease, Held::new(None, *said != Said::Release, None));
             self.welcome_if_settled(peer, effects);
         }
         true

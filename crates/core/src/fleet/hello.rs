@@ -147,7 +147,7 @@ impl Fleet {
             }
             None => {
                 let began = state.is_some_and(HoldState::has_begun);
-                self.roster.put(id, kept.lease, Held::new(None, began, Some(kept.size)));
+                self.place(id, kept.lease, Held::new(None, began, Some(kept.size)));
             }
         }
     }
@@ -316,7 +316,7 @@ impl Fleet {
         if matches!(held.answer, AnswerState::Pulling) {
             effects.push(Effect::TransferEnded { lease, why: Cut::Settled });
         }
-        self.roster.put(id, lease, Held::new(None, held.began, held.size));
+        self.place(id, lease, Held::new(None, held.began, held.size));
         if let Some(peer) = self.roster.get(from).and_then(|life| life.peer) {
             self.refresh(peer);
         }
