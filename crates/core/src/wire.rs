@@ -98,7 +98,7 @@ pub enum FromWorker {
         /// What else is to be said about it.
         #[serde(default)]
         messages: Vec<Message>,
-        /// What was kept of its output. Its bytes come as those of a `result` do.
+        /// What was kept of its output. Always with its bytes, so at most `inline_max` together.
         #[serde(default)]
         parts: Vec<PartSpec>,
     },

@@ -273,7 +273,7 @@ fn a_message_is_read_the_same_whatever_came_before_it() {
     }
 }
 
-// Rule W1.
+// A service may have any name, also this one.
 #[test]
 fn a_single_frame_is_a_legacy_request_even_if_it_reads_like_the_mark() {
     assert!(!is_v1(&[MARK]));
