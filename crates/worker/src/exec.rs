@@ -9,6 +9,7 @@
 
 mod capture;
 mod child;
+mod group;
 mod naming;
 mod shell;
 mod template;

@@ -7,10 +7,11 @@
 //! [`run`] returns, no process of the group is left, and nothing that still holds a pipe is waited for (case F74).
 
 use super::capture::Capture;
+use super::group;
 use crate::cancel::{Cancel, CancelReason};
 use dispatcher_core::report::{Log, LogReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, test_kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -223,16 +224,7 @@ impl Group {
         self.signal(Signal::KILL);
         self.reaped = true;
         let status = self.child.wait()?;
-        let until = Instant::now() + GONE;
-        let mut pause = Duration::from_micros(100);
-        while test_kill_process_group(self.pid).is_ok() {
-            if Instant::now() >= until {
-                return Ok((status, true));
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(20));
-        }
-        Ok((status, false))
+        Ok((status, !group::is_gone_within(self.pid, GONE)))
     }
 }
 
