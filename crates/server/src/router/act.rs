@@ -68,8 +68,9 @@ impl Router {
     fn answered(&mut self, answer: Box<Answer>, bodies: &[Bytes]) -> Result<(), StageFailure> {
         if self.is_overloaded() {
             // It stays with its worker for now (rule D1).
-            self.fleet.defer(answer);
-            return Ok(());
+            let mut effects = Vec::new();
+            self.fleet.defer(answer, &mut effects);
+            return self.act(effects, &[]);
         }
         let now = self.now();
         let answer = *answer;
