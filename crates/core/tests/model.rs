@@ -62,7 +62,7 @@ fn one_long_history_stays_equal_to_the_model() {
     let seed = std::env::var("DISPATCHER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_u64);
     let steps = if is_full() { 400_000 } else { 4_000 };
     for own in [false, true] {
-        let setting = Setting { own, max_in_flight: 12, hard_limit: 14, window_ms: 200, max_held: 9 };
+        let setting = Setting { own, max_in_flight: 4, hard_limit: 5, window_ms: 200, max_held: 3 };
         let mut state = seed;
         let ops = std::iter::repeat_with(|| {
             // A plain 64-bit congruential generator; its upper half is well mixed.

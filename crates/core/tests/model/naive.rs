@@ -656,7 +656,7 @@ impl Naive {
         } else {
             task.freed += 1;
         }
-        let spent = task.charged >= task.terms.budget.max(1);
+        let spent = charged && task.charged >= task.terms.budget.max(1);
         let words = task.cause.clone().or_else(|| task.reason.clone());
         let dead = spent.then(|| words.unwrap_or_else(|| "never_completed_with_retries".into()));
         if spent {
