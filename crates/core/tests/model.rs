@@ -1,7 +1,7 @@
 //! Random histories against the set and against a naive model of the rules: every answer and every counter is compared
 //! after each step.
 //!
-//! The model (`model/naive.rs`) is one list, searched from end to end, written from the rules and sharing no code with
+//! The model (`model/naive.rs`, `model/replies.rs`) is one list, searched from end to end, written from the rules and sharing no code with
 //! the set. `DISPATCHER_FULL=1` runs 100,000 histories instead of some hundred; `DISPATCHER_SEED=n` picks the long
 //! history, whose seed is printed when it fails.
 
@@ -11,6 +11,8 @@
 mod drive;
 #[path = "model/naive.rs"]
 mod naive;
+#[path = "model/replies.rs"]
+mod replies;
 
 use drive::{Drive, Op, Setting};
 use proptest::prelude::*;
