@@ -128,15 +128,16 @@ pub struct RunSoFar {
 }
 
 impl RunSoFar {
-    /// Books the end of the newest attempt, and says whether it was charged and what comes next (rules A2, X2).
+    /// Books the end of the newest attempt, and says whether it was charged and what comes next (rules A2, X2). A free
+    /// ending never ends a run.
     pub(crate) fn end_attempt(&mut self, ending: Ending, began: bool) -> (bool, Next) {
-        let charged = charge(ending, began, self.freed);
-        if charged {
+        if charge(ending, began, self.freed) {
             self.charged = self.charged.saturating_add(1);
+            (true, next(self.charged, self.terms.budget))
         } else {
             self.freed = self.freed.saturating_add(1);
+            (false, Next::Requeue)
         }
-        (charged, next(self.charged, self.terms.budget))
     }
 
     /// Whether a retryable cause of the newest attempt is told by the last one that the budget allows (rule R5).

@@ -1,7 +1,7 @@
 //! Random histories against the set and against a naive model of the rules: every answer and every counter is compared
 //! after each step.
 //!
-//! The model (`model/naive.rs`) is one list, searched from end to end, written from the rules and sharing no code with
+//! The model (`model/naive.rs`, `model/replies.rs`) is one list, searched from end to end, written from the rules and sharing no code with
 //! the set. `DISPATCHER_FULL=1` runs 100,000 histories instead of some hundred; `DISPATCHER_SEED=n` picks the long
 //! history, whose seed is printed when it fails.
 
@@ -11,6 +11,8 @@
 mod drive;
 #[path = "model/naive.rs"]
 mod naive;
+#[path = "model/replies.rs"]
+mod replies;
 
 use drive::{Drive, Op, Setting};
 use proptest::prelude::*;
@@ -62,7 +64,7 @@ fn one_long_history_stays_equal_to_the_model() {
     let seed = std::env::var("DISPATCHER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_u64);
     let steps = if is_full() { 400_000 } else { 4_000 };
     for own in [false, true] {
-        let setting = Setting { own, max_in_flight: 12, hard_limit: 14, window_ms: 200, max_held: 9 };
+        let setting = Setting { own, max_in_flight: 4, hard_limit: 5, window_ms: 200, max_held: 3 };
         let mut state = seed;
         let ops = std::iter::repeat_with(|| {
             // A plain 64-bit congruential generator; its upper half is well mixed.

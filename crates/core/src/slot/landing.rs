@@ -56,7 +56,6 @@ impl Acceptance {
 /// Once it is published this may be dropped; if it cannot be, it goes to
 /// [`crate::in_flight::InFlightSet::take_back`] (rule C8).
 #[derive(Debug)]
-#[must_use = "an accepted result is to be published, or taken back"]
 pub struct Accepted {
     /// What was accepted.
     pub facts: Acceptance,
