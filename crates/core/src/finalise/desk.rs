@@ -495,11 +495,8 @@ impl<'r> Desk<'r> {
 
     fn requeue(&mut self, delayed: bool) -> Answer {
         let task = &mut self.out.task;
-        let delay = if delayed {
-            retry_delay(self.policy.retry_delay_ms, task.charged, self.lease.task)
-        } else {
-            SpanMs::ZERO
-        };
+        let delay =
+            if delayed { retry_delay(self.policy.retry_delay_ms, task.charged, self.lease.task) } else { SpanMs::ZERO };
         task.state = TaskState::Ready;
         task.not_before = if delay == SpanMs::ZERO { AT_ONCE } else { self.now.after(delay) };
         self.out.task_changed = true;
