@@ -67,6 +67,8 @@ pub struct Fleet {
     full: BTreeSet<PeerId>,
     /// Leases of lost workers whose answers are in the driver's hands.
     orphans: BTreeSet<LeaseId>,
+    /// Those whose answers could not be taken: to be told at the next tick.
+    lost_late: Vec<(Arc<WorkerKey>, LostLease)>,
     inline: Budget,
     wanted: Budget,
 }
@@ -90,6 +92,7 @@ impl Fleet {
             pull_turns: Turns::default(),
             full: BTreeSet::new(),
             orphans: BTreeSet::new(),
+            lost_late: Vec::new(),
             inline,
             wanted,
         }
@@ -179,10 +182,11 @@ impl Fleet {
             for waiting in session.queue.retry(clock, self.limits.retry_burst) {
                 match waiting {
                     Waiting::Message(message) => effects.push(Effect::Send { peer, message }),
-                    Waiting::Chunk(fetch) => {
-                        session.fetches.again();
+                    Waiting::Chunk(fetch) if self.roster.place(fetch.lease) == Some(session.life) => {
+                        session.fetches.again(fetch);
                         effects.push(fetch.asked(peer));
                     }
+                    Waiting::Chunk(_) => {}
                 }
             }
             if !session.queue.is_full() {
@@ -207,6 +211,9 @@ impl Fleet {
     /// quarter of a second or so, also when nobody speaks (rule A3).
     pub fn tick(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
         let clock = self.clock.advance(now);
+        for (worker, lost) in std::mem::take(&mut self.lost_late) {
+            effects.push(Effect::NotHeld { worker, leases: vec![lost], why: NotHeldWhy::Gone });
+        }
         let (stuck_after, dead_after) = (self.limits.stuck_after, self.limits.dead_after);
         let silent = |heard_at| self.clock.has_passed(heard_at, dead_after);
         let lost: Vec<_> = self.roster.lives().filter(|(_, life)| silent(life.heard_at)).map(|(id, _)| id).collect();

@@ -10,6 +10,9 @@ use crate::wire::{ErrorCode, Hold, HoldState, PROTO, ToWorker, TokenText};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Up to how many bytes a text that is no token of ours is sent back, so that its worker forgets it.
+pub(super) const FORGED_MAX: usize = 256;
+
 /// What a worker says first.
 pub(super) struct Hello {
     pub(super) proto: u32,
@@ -248,7 +251,9 @@ impl Fleet {
                 }
                 Err(_) => {
                     effects.push(Effect::Noise { peer, kind: NoiseKind::BadToken });
-                    listed.forged.push(hold.token);
+                    if hold.token.0.len() <= FORGED_MAX {
+                        listed.forged.push(hold.token);
+                    }
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Bytes on request: pieces of answers that are wanted, pieces of inputs that are fetched, and answers that have to wait.
 
 use super::Fleet;
-use super::effect::{Answer, AnswerBytes, Cut, Effect, LostLease, NotHeldWhy, Piece, Said};
+use super::effect::{Answer, AnswerBytes, Cut, Effect, LostLease, Piece, Said};
 use super::life::AnswerState;
 use super::transfer::Transfer;
 use crate::id::LeaseId;
@@ -98,14 +98,13 @@ impl Fleet {
 
     /// The answer cannot be taken now (rule D1): it stays with its worker, unacknowledged, its bytes dropped, and the
     /// worker is sent no task meanwhile. [`Self::resume`] pushes it again. Where its worker was lost meanwhile, the lease
-    /// is lost now.
-    pub fn defer(&mut self, mut answer: Box<Answer>, effects: &mut Vec<Effect>) {
+    /// is lost with it, and the next [`Self::tick`] says so.
+    pub fn defer(&mut self, mut answer: Box<Answer>) {
         let lease = answer.lease;
         self.inline.release_all(lease);
         let Some(id) = self.roster.place(lease) else {
             if self.orphans.remove(&lease) {
-                let leases = vec![LostLease { lease, began: answer.began }];
-                effects.push(Effect::NotHeld { worker: answer.worker, leases, why: NotHeldWhy::Gone });
+                self.lost_late.push((answer.worker, LostLease { lease, began: answer.began }));
             }
             return;
         };
@@ -210,7 +209,7 @@ impl Fleet {
             if self.roster.place(fetch.lease) == Some(session.life) {
                 effects.push(fetch.asked(peer));
             } else {
-                session.fetches.done();
+                session.fetches.forget(fetch.lease);
             }
         }
     }

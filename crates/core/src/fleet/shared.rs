@@ -173,6 +173,7 @@ impl Fleet {
             }
             effects.push(Effect::Send { peer, message });
             self.refresh(peer);
+            self.serve_fetches(peer, effects);
         }
         self.forget_if_empty(id, effects);
         self.pump(effects);

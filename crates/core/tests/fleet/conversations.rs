@@ -348,7 +348,7 @@ fn what_cannot_be_taken_stays_with_its_worker_which_gets_no_task_meanwhile() {
     assert_eq!(talk.fleet.bytes_held().0, 7);
     let answers: Vec<_> = talk.effects.iter().filter_map(answer_of).collect();
     for answer in answers {
-        talk.call(|fleet, effects| fleet.defer(answer, effects));
+        talk.fleet.defer(answer);
     }
     talk.hand_out(3);
     assert_eq!(talk.fleet.deferred(), 2);
@@ -371,7 +371,7 @@ fn a_worker_whose_words_there_was_no_room_for_is_asked_to_say_them_again() {
     let mut talk = Talk::with(FleetLimits { inline_budget: 0, ..FleetLimits::default() });
     talk.join(1, "w", 1, 1).hand_out(1).say_with(1, result(1, vec![part("result", 7)]), 7).quietly();
     let answer = talk.effects.iter().find_map(answer_of).unwrap();
-    talk.call(|fleet, effects| fleet.defer(answer, effects));
+    talk.fleet.defer(answer);
     talk.call(|fleet, effects| fleet.resume(10, effects));
     assert_eq!(talk.told(), ["cut 1 AskedAgain"]);
     talk.say(2, hello("w", "a", 1, vec![hold(1, HoldState::Finished)])).say_with(
@@ -555,7 +555,8 @@ fn an_answer_that_could_not_be_taken_before_its_worker_was_lost_is_lost_with_it_
     let mut talk = Talk::new();
     talk.join(1, "w", 1, 1).hand_out(1).say(1, result(1, vec![])).pass(31).quietly();
     let answer = talk.effects.iter().find_map(answer_of).unwrap();
-    talk.call(|fleet, effects| fleet.defer(answer.clone(), effects))
-        .call(|fleet, effects| fleet.defer(answer, effects));
+    talk.fleet.defer(answer.clone());
+    talk.fleet.defer(answer);
+    talk.pass(1);
     assert_eq!(talk.told(), ["not held by w#a [1 begun] Gone"]);
 }

@@ -77,7 +77,7 @@ fn a_hello_beyond_a_limit_is_told_so_and_cut() {
         too_many_services,
         [
             "noise 1 OverLimit",
-            "> 1 error Limit: hello may have 64 services and 4096 holds, and names of 128 bytes",
+            "> 1 error Limit: hello may have 64 services and 1400 holds, and names of 128 bytes",
             "cut 1 Offence",
         ]
     );
@@ -89,7 +89,7 @@ fn a_hello_beyond_a_limit_is_told_so_and_cut() {
     assert_eq!(long_name[0], "noise 1 OverLimit");
     let many_holds = of(&|message| {
         if let FromWorker::Hello { holds, .. } = message {
-            *holds = vec![hold(1, HoldState::Queued); 4097];
+            *holds = vec![hold(1, HoldState::Queued); 1401];
         }
     });
     assert_eq!(many_holds[0], "noise 1 OverLimit");
@@ -159,7 +159,7 @@ fn an_answer_whose_parts_do_not_fit_is_unusable_and_says_why() {
         (vec![part(".x", 1)], 1, "a part's name is up to 64 letters, digits, `_`, `-` and `.`, not \".x\""),
         (vec![bad_digest], 1, "the digest of its part result is not 64 hexadecimal digits"),
         (vec![part("a", u64::MAX), part("b", 1)], 0, "its sizes add up to more than can be counted"),
-        ((0..17).map(|i| part(&i.to_string(), 0)).collect(), 0, "it has 17 parts, and 16 are allowed"),
+        ((0..9).map(|i| part(&i.to_string(), 0)).collect(), 0, "it has 9 parts, and 8 are allowed"),
     ];
     for (parts, body, why) in cases {
         let mut talk = Talk::new();

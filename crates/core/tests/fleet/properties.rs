@@ -347,7 +347,8 @@ impl Model {
             0 => {
                 // It will be pushed again, and is acknowledged then.
                 *self.answered.get_mut(&answer.lease).unwrap() -= 1;
-                self.call(|fleet, _, effects| fleet.defer(answer, effects));
+                self.fleet.defer(answer);
+                self.check();
             }
             1 if answer.bytes == AnswerBytes::Wanted => {
                 self.call(|fleet, now, effects| fleet.want(answer.lease, now, effects));
