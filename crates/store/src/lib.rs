@@ -10,9 +10,11 @@
 
 pub mod archive;
 pub mod limits;
+pub mod memory;
 pub mod model;
 pub mod sqlite;
 
+pub use memory::MemoryStore;
 pub use model::*;
 pub use sqlite::{Durability, SqliteOptions, SqliteStore};
 

@@ -3,9 +3,22 @@
 use crate::model::{Entry, ErrorClass, ServiceSettings, StoreError};
 use dispatcher_core::finalise::{PartRef, Record};
 use dispatcher_core::report::Message;
+use std::collections::HashSet;
 
 /// The longest name of an entry, in bytes: as long as a path may be.
 pub const MAX_ENTRY: usize = 4096;
+
+/// How many entries one transaction of an import takes.
+pub const CHUNK: usize = 1024;
+
+/// How many records one transaction of [`crate::Store::mark_done`] takes.
+pub const BATCH: usize = 16_384;
+
+/// How many tasks one claim, one page and one piece of a command take at most, whatever is asked for.
+pub const PAGE: usize = 10_000;
+
+/// How many kinds of causes a summary lists.
+pub(crate) const CAUSES: usize = 20;
 
 /// Sizes, times and counts are kept as signed 64-bit numbers.
 pub(crate) fn whole(number: u64, what: &'static str) -> Result<i64, String> {
@@ -52,5 +65,12 @@ pub(crate) fn worst<'m>(messages: impl Iterator<Item = &'m Message>) -> Option<&
     })
 }
 
-/// How many kinds of causes a summary lists.
-pub(crate) const CAUSES: i64 = 20;
+/// Takes the next chunk off `entries`: up to [`CHUNK`], and up to a name that is in it already, so that a name given
+/// twice means the same as two calls.
+pub(crate) fn next_chunk<'e>(entries: &mut &'e [Entry]) -> Option<&'e [Entry]> {
+    let mut names = HashSet::with_capacity(entries.len().min(CHUNK));
+    let length = entries.iter().take(CHUNK).take_while(|e| names.insert(e.name.0.as_slice())).count();
+    let (chunk, rest) = entries.split_at_checked(length)?;
+    *entries = rest;
+    (!chunk.is_empty()).then_some(chunk)
+}

@@ -24,6 +24,7 @@ mod read;
 mod setup;
 mod words;
 
+use crate::limits::next_chunk;
 use crate::model::{
     Audit, Claim, ClaimedTask, Corpus, DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Progress, Publication,
     Service, ServiceSettings, StoreError, Story, Summary, TaskFilter, TaskRow,
@@ -139,7 +140,7 @@ impl Store for SqliteStore {
     async fn import(&self, service: ServiceId, corpus: CorpusId, entries: &[Entry]) -> Result<Imported, StoreError> {
         let mut imported = Imported::default();
         let mut rest = entries;
-        while let Some(chunk) = setup::next_chunk(&mut rest) {
+        while let Some(chunk) = next_chunk(&mut rest) {
             let chunk = setup::Chunk::new(service, corpus, chunk)?;
             let done = self.write(setup::IMPORT, |c| Box::pin(chunk.import(c))).await?;
             imported.added += done.added;
@@ -222,7 +223,7 @@ impl Store for SqliteStore {
     ) -> Result<u64, StoreError> {
         let mut changed = 0;
         let mut rest = entries;
-        while let Some(chunk) = setup::next_chunk(&mut rest) {
+        while let Some(chunk) = next_chunk(&mut rest) {
             let chunk = setup::Chunk::new(service, corpus, chunk)?;
             changed += self.write(setup::ACCEPT, move |c| Box::pin(chunk.accept(c, now))).await?;
         }

@@ -237,11 +237,14 @@ impl<'r> Desk<'r> {
         }
     }
 
-    /// The newest attempt is told to have ended again, and its task waits for a retry. A cause rides along to the retry
-    /// (rule R6); anything else is a repeat.
+    /// The newest attempt is told to have ended, and its task waits for a retry already. A cause rides along to the retry
+    /// (rule R6), an attempt of which nothing was known is closed; anything else is a repeat.
     fn ended_while_requeued(&mut self, end: End<'r>) -> Answer {
-        let told_already = self.ending() == Some(Ending::RetryableCause);
-        if end.ending == Ending::RetryableCause && !told_already && self.out.attempt.is_some() {
+        let is_news = match self.ending() {
+            None => self.out.attempt.is_some(),
+            Some(told) => end.ending == Ending::RetryableCause && told != Ending::RetryableCause,
+        };
+        if is_news {
             let cost = self.end_attempt(&end);
             if cost == Cost::Charged {
                 return self.requeue_or_bury(end, cost);

@@ -3,6 +3,7 @@
 use super::book::{Book, set_all_aside};
 use super::error::fault;
 use super::filter;
+use crate::limits::PAGE;
 use crate::model::{Progress, StoreError, TaskFilter};
 use dispatcher_core::finalise::{self, AttemptFacts, Decision, TaskFacts};
 use dispatcher_core::id::TaskId;
@@ -12,9 +13,6 @@ use sqlx::sqlite::SqliteConnection;
 
 pub(super) const RERUN: &str = "beginning new runs";
 pub(super) const CANCEL: &str = "cancelling tasks";
-
-/// How many tasks one transaction takes at most.
-const MOST: usize = 10_000;
 
 /// What a command does to one task.
 type Rule = fn(TaskFacts, Option<AttemptFacts>, TaskId, TimeMs) -> Decision<'static>;
@@ -88,12 +86,12 @@ async fn matching(
     let mut query = QueryBuilder::new("SELECT t.id FROM tasks t WHERE t.id > ");
     query.push_bind(after.0).push(also);
     filter::push(&mut query, filter);
-    query.push(" ORDER BY t.id LIMIT ").push_bind(i64::try_from(max.min(MOST)).unwrap_or(0));
+    query.push(" ORDER BY t.id LIMIT ").push_bind(i64::try_from(max.min(PAGE)).unwrap_or(0));
     query.build_query_scalar().fetch_all(connection).await.map_err(|e| fault(doing, &e))
 }
 
 /// Where to go on: after the last id of a full page; a page that is not full was the last one.
 fn next(ids: &[i64], max: usize) -> Option<TaskId> {
-    let full = ids.len() == max.min(MOST);
+    let full = ids.len() == max.min(PAGE);
     ids.last().filter(|_| full).copied().map(TaskId)
 }

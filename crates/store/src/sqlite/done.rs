@@ -1,7 +1,7 @@
 //! The finaliser's batch: one transaction, every record decided beside its row (rules D2, D4, D5, D6).
 
 use super::book::{Book, set_all_aside};
-use crate::limits::check_record;
+use crate::limits::{BATCH, check_record};
 use crate::model::StoreError;
 use crate::{Answer, Record};
 use dispatcher_core::finalise::{self, Tally};
@@ -14,12 +14,9 @@ use std::sync::Arc;
 
 pub(super) const DOING: &str = "writing a batch of results";
 
-/// How many records one transaction takes at most.
-const PIECE: usize = 16_384;
-
 /// The pieces of a batch, the first last, so that they can be taken from the end.
 pub(super) fn pieces(length: usize) -> Vec<Range<usize>> {
-    (0..length.div_ceil(PIECE)).map(|n| n * PIECE..((n + 1) * PIECE).min(length)).rev().collect()
+    (0..length.div_ceil(BATCH)).map(|n| n * BATCH..((n + 1) * BATCH).min(length)).rev().collect()
 }
 
 pub(super) async fn mark_done(

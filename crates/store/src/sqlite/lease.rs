@@ -5,6 +5,7 @@ use super::bulk::Bulk;
 use super::decode::{self, Flaw};
 use super::error::fault;
 use crate::DispatcherId;
+use crate::limits::PAGE;
 use crate::model::{Claim, ClaimedTask, DispatcherInfo, OpenLease, StoreError};
 use dispatcher_core::finalise::LONGEST_DELAY;
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, ServiceId, TaskId};
@@ -15,9 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) const REGISTER: &str = "registering a dispatcher";
 pub(super) const ADOPT: &str = "taking over leases";
 pub(super) const CLAIM: &str = "claiming tasks";
-
-/// How many tasks one claim takes at most, and how many delayed ones become claimable with it.
-const MOST: usize = 10_000;
 
 /// Claims that went nowhere, because their caller stopped waiting; the next claim gives them back.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +98,7 @@ async fn claim_ready(
     now: TimeMs,
 ) -> Result<Vec<ClaimedTask>, StoreError> {
     let failed = |e: sqlx::Error| fault(CLAIM, &e);
-    let most = i64::try_from(ask.max.min(MOST)).unwrap_or(0);
+    let most = i64::try_from(ask.max.min(PAGE)).unwrap_or(0);
     wake_delayed(connection, ask.service, now).await?;
     let rows = sqlx::query(
         "SELECT t.id, t.run, t.epoch, t.corpus, t.entry, t.input_size, t.input_mtime_ns, t.charged,
@@ -145,7 +143,7 @@ async fn wake_delayed(connection: &mut SqliteConnection, service: ServiceId, now
     .bind(service.0)
     .bind(now.0)
     .bind(now.after(LONGEST_DELAY).0)
-    .bind(i64::try_from(MOST).unwrap_or(0))
+    .bind(i64::try_from(PAGE).unwrap_or(0))
     .execute(connection)
     .await
     .map(drop)

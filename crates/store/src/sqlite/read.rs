@@ -5,7 +5,7 @@ use super::decode::{self, Flaw, attempt_columns, task_columns};
 use super::error::fault;
 use super::filter;
 use super::setup::corrupt;
-use crate::limits::CAUSES;
+use crate::limits::{CAUSES, PAGE};
 use crate::model::{AttemptRow, PartRef, Publication, ResultRow, StoreError, Story, Summary, TaskFilter, TaskRow};
 use dispatcher_core::id::{EntryName, Epoch, LeaseId, TaskId};
 use dispatcher_core::report::Message;
@@ -18,9 +18,6 @@ pub(super) const TASKS: &str = "listing tasks";
 pub(super) const STORY: &str = "reading a task";
 pub(super) const UNPUBLISHED: &str = "listing results to publish";
 pub(super) const STANDING: &str = "listing results that stand";
-
-/// How many rows a page has at most.
-const MOST: usize = 10_000;
 
 pub(super) async fn summary(connection: &mut SqliteConnection, filter: TaskFilter) -> Result<Summary, StoreError> {
     let failed = |e: sqlx::Error| fault(SUMMARY, &e);
@@ -61,7 +58,7 @@ async fn causes(
          WHERE t.status IN ('fatal', 'invalid') AND r.category IS NOT NULL",
     );
     filter::push(&mut query, filter);
-    query.push(" GROUP BY r.category, r.what ORDER BY 3 DESC, 1, 2 LIMIT ").push_bind(CAUSES);
+    query.push(" GROUP BY r.category, r.what ORDER BY 3 DESC, 1, 2 LIMIT ").push_bind(limit(CAUSES));
     let rows = query.build().fetch_all(connection).await.map_err(|e| fault(SUMMARY, &e))?;
     let read = |row: &SqliteRow| Ok((decode::text(row, 0)?, decode::text(row, 1)?, decode::count(row, 2)?));
     rows.iter().map(read).collect::<Result<_, _>>().map_err(|why| corrupt(SUMMARY, why))
@@ -250,5 +247,5 @@ async fn with_parts(
 }
 
 fn limit(max: usize) -> i64 {
-    i64::try_from(max.min(MOST)).unwrap_or(0)
+    i64::try_from(max.min(PAGE)).unwrap_or(0)
 }

@@ -9,7 +9,6 @@ use crate::model::{Corpus, Entry, ErrorClass, Imported, Service, ServiceSettings
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use std::collections::HashSet;
 
 pub(super) const PUT_SERVICE: &str = "storing a service";
 pub(super) const SERVICES: &str = "listing services";
@@ -17,9 +16,6 @@ pub(super) const PUT_CORPUS: &str = "storing a corpus";
 pub(super) const CORPORA: &str = "listing corpora";
 pub(super) const IMPORT: &str = "importing entries";
 pub(super) const ACCEPT: &str = "accepting changed inputs";
-
-/// How many entries one transaction takes.
-pub(super) const CHUNK: usize = 1024;
 
 /// A service about to be stored.
 #[derive(Debug)]
@@ -123,7 +119,7 @@ fn corpus(row: &SqliteRow) -> Result<Corpus, decode::Flaw> {
     })
 }
 
-/// Entries about to be stored in one transaction: at most [`CHUNK`], each name once.
+/// Entries about to be stored in one transaction: each name once.
 #[derive(Debug)]
 pub(super) struct Chunk {
     service: ServiceId,
@@ -137,16 +133,6 @@ struct Differing {
     name: EntryName,
     size: i64,
     mtime_ns: i64,
-}
-
-/// Takes the next chunk off `entries`: up to [`CHUNK`], and up to a name that is in it already, so that a name given
-/// twice means the same as two calls.
-pub(super) fn next_chunk<'e>(entries: &mut &'e [Entry]) -> Option<&'e [Entry]> {
-    let mut names = HashSet::with_capacity(entries.len().min(CHUNK));
-    let length = entries.iter().take(CHUNK).take_while(|e| names.insert(e.name.0.as_slice())).count();
-    let (chunk, rest) = entries.split_at_checked(length)?;
-    *entries = rest;
-    (!chunk.is_empty()).then_some(chunk)
 }
 
 impl Chunk {
