@@ -420,6 +420,20 @@ fn a_live_server_that_knows_no_lock_keeps_its_socket_and_a_dead_ones_is_replaced
 }
 
 #[test]
+fn two_dispatchers_that_find_the_same_dead_socket_cannot_both_take_its_place() {
+    on_one_thread(async {
+        let (folder, [endpoint, _]) = addresses();
+        drop(router(&endpoint).await);
+        let lock = std::fs::File::open(folder.path().join("private/s.sock.lock")).expect("it stays");
+        until(|| lock.try_lock().ok()).await;
+        let refused = RouterSocket::bind(&endpoint, impatient()).await.expect_err("the other one is about to bind");
+        assert!(matches!(&refused, SocketError::InUse { why, .. } if why.contains("lock")), "{refused}");
+        drop(lock);
+        meet(&mut router(&endpoint).await, &mut dealer(&endpoint)).await;
+    });
+}
+
+#[test]
 fn a_file_in_the_way_and_a_folder_open_to_others_are_refused_and_left_as_they_are() {
     on_one_thread(async {
         let (folder, _) = addresses();
