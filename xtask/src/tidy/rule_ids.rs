@@ -9,6 +9,7 @@ const RULES: &str = "docs/rules.md";
 
 /// Rules whose features the tree does not have. A test that cites one of them means that its line here has to go.
 const NOT_BUILT_YET: &[(&str, &str)] = &[
+    ("W1", "the legacy wire is not built yet"),
     ("W2", "the legacy wire is not built yet"),
     ("W3", "the legacy wire is not built yet"),
     ("W5", "the legacy wire is not built yet"),
