@@ -3,6 +3,7 @@
 //! Owns the translation from effects to sends, leases, reports and log lines; decides nothing of its own but what a
 //! result above its cap means (rule R7).
 
+use super::stock::Fetch;
 use super::{Router, StageFailure};
 use crate::report::{Arrival, Question, Reported, Reporting};
 use bytes::Bytes;
@@ -45,7 +46,7 @@ impl Router {
             Effect::PieceArrived(piece) => self.piece(piece, bodies)?,
             Effect::AllTaken { .. } => {}
             Effect::TransferEnded { lease, .. } => self.pass_on(Arrival::Drop(lease))?,
-            Effect::FetchAsked { peer, lease, offset, length } => self.fetch(peer, lease, offset, length)?,
+            Effect::FetchAsked { peer, lease, offset, length } => self.fetch(peer, Fetch { lease, offset, length })?,
             Effect::NotHeld { worker, leases, why } => self.not_held(&worker, &leases, why)?,
             Effect::WorkerLost { worker, leases } => self.lost(&worker, &leases)?,
             Effect::WorkerLeft { worker } => tracing::info!(%worker, "a worker left"),
@@ -68,9 +69,8 @@ impl Router {
     fn answered(&mut self, answer: Box<Answer>, bodies: &[Bytes]) -> Result<(), StageFailure> {
         if self.is_overloaded() {
             // It stays with its worker for now (rule D1).
-            let mut effects = Vec::new();
-            self.fleet.defer(answer, &mut effects);
-            return self.act(effects, &[]);
+            self.fleet.defer(answer);
+            return Ok(());
         }
         let now = self.now();
         let answer = *answer;
@@ -101,7 +101,11 @@ impl Router {
             return self.pass_on(above_cap(reported, size, cap));
         }
         match answer.bytes {
-            AnswerBytes::None => self.pass_on(Arrival::Whole { reported, bodies: Vec::new() }),
+            // Parts without a byte in all are parts all the same: empty results.
+            AnswerBytes::None => {
+                let bodies = vec![Bytes::new(); reported.parts.len()];
+                self.pass_on(Arrival::Whole { reported, bodies })
+            }
             AnswerBytes::Here => self.pass_on(Arrival::Whole { reported, bodies: bodies.to_vec() }),
             AnswerBytes::Wanted => {
                 let mut effects = Vec::new();

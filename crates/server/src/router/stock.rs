@@ -30,13 +30,20 @@ pub(super) enum Tag {
     Piece {
         /// Its connection.
         peer: PeerId,
-        /// The lease.
-        lease: LeaseId,
-        /// Where it begins, in bytes.
-        offset: u64,
-        /// How long it is, in bytes.
-        length: u64,
+        /// What it asked for.
+        fetch: Fetch,
     },
+}
+
+/// A piece of an input, as a worker asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Fetch {
+    /// The lease.
+    pub(super) lease: LeaseId,
+    /// Where it begins, in bytes.
+    pub(super) offset: u64,
+    /// How long it is, in bytes.
+    pub(super) length: u64,
 }
 
 /// A task that only waits for a worker.
@@ -57,6 +64,8 @@ pub(super) struct Stock {
     pub(super) ready: BTreeMap<String, VecDeque<Loaded>>,
     /// Reads under way and when they are given up.
     reads: HashMap<Tag, TimeMs>,
+    /// Pieces that each connection asked for, in order; only the first is being read, so that they are sent in order.
+    fetches: HashMap<PeerId, VecDeque<Fetch>>,
 }
 
 impl Stock {
@@ -115,14 +124,35 @@ impl Router {
         true
     }
 
-    /// A worker asked for a piece of its input. One that cannot be read now is asked for again by the worker.
-    pub(super) fn fetch(&mut self, peer: PeerId, lease: LeaseId, offset: u64, length: u64) -> Result<(), StageFailure> {
-        let Some(work) = self.out.get(&lease).cloned() else { return Ok(()) };
-        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
-        if !self.start_read(Tag::Piece { peer, lease, offset, length }, &work, offset, bytes) {
-            return self.fail_input(lease, &InputFault::TooSlow { path: work.path, seconds: READ_LIMIT.0 / 1000 });
+    /// A worker asked for a piece of its input.
+    pub(super) fn fetch(&mut self, peer: PeerId, fetch: Fetch) -> Result<(), StageFailure> {
+        let queue = self.stock.fetches.entry(peer).or_default();
+        queue.push_back(fetch);
+        if queue.len() == 1 { self.read_next_piece(peer) } else { Ok(()) }
+    }
+
+    /// Starts the read of the first piece that a connection waits for.
+    fn read_next_piece(&mut self, peer: PeerId) -> Result<(), StageFailure> {
+        while let Some(fetch) = self.stock.fetches.get(&peer).and_then(|queue| queue.front().copied()) {
+            if let Some(work) = self.out.get(&fetch.lease).cloned() {
+                let length = usize::try_from(fetch.length).unwrap_or(usize::MAX);
+                if self.start_read(Tag::Piece { peer, fetch }, &work, fetch.offset, length) {
+                    return Ok(());
+                }
+                let seconds = READ_LIMIT.0 / 1000;
+                self.fail_input(fetch.lease, &InputFault::TooSlow { path: work.path, seconds })?;
+            }
+            self.forget_piece(peer);
         }
+        self.stock.fetches.remove(&peer);
         Ok(())
+    }
+
+    /// The first piece of a connection is dealt with.
+    fn forget_piece(&mut self, peer: PeerId) {
+        if let Some(queue) = self.stock.fetches.get_mut(&peer) {
+            queue.pop_front();
+        }
     }
 
     /// A read is through. One that was given up meanwhile is ignored.
@@ -137,31 +167,33 @@ impl Router {
                     self.stock.ready.entry(work.service.clone()).or_default().push_back(Loaded { work, body });
                 }
             }
-            (Tag::Piece { peer, lease, offset, length }, Ok(bytes)) => {
-                self.send_piece(peer, lease, offset, length, bytes)?;
-            },
-            (Tag::Load(lease) | Tag::Piece { lease, .. }, Err(fault)) => self.fail_input(lease, &fault)?,
+            (Tag::Load(lease), Err(fault)) => self.fail_input(lease, &fault)?,
+            (Tag::Piece { peer, fetch }, read) => {
+                self.forget_piece(peer);
+                match read {
+                    Ok(bytes) => self.send_piece(peer, fetch, bytes)?,
+                    Err(fault) => self.fail_input(fetch.lease, &fault)?,
+                }
+                self.read_next_piece(peer)?;
+            }
         }
         self.read_more();
         Ok(())
     }
 
-    /// Sends a piece of an input.
-    fn send_piece(
-        &mut self,
-        peer: PeerId,
-        lease: LeaseId,
-        offset: u64,
-        length: u64,
-        bytes: Bytes,
-    ) -> Result<(), StageFailure> {
+    /// Sends a piece of an input. Where the connection's queue is full, all that it waits for is asked for again later, so
+    /// that the order stays.
+    fn send_piece(&mut self, peer: PeerId, fetch: Fetch, bytes: Bytes) -> Result<(), StageFailure> {
         let now = self.now();
         let mut effects = Vec::new();
-        let chunk = ToWorker::Chunk { token: self.fleet.token(lease), offset };
+        let chunk = ToWorker::Chunk { token: self.fleet.token(fetch.lease), offset: fetch.offset };
         if self.send(peer, &chunk, &[bytes]) {
             self.fleet.chunk_done(peer, now, &mut effects);
         } else {
-            self.fleet.chunk_full(peer, lease, offset, length, now, &mut effects);
+            let behind = self.stock.fetches.remove(&peer).unwrap_or_default();
+            for Fetch { lease, offset, length } in std::iter::once(fetch).chain(behind) {
+                self.fleet.chunk_full(peer, lease, offset, length, now, &mut effects);
+            }
         }
         self.act(effects, &[])
     }
@@ -185,11 +217,16 @@ impl Router {
         let slow: Vec<Tag> = self.stock.reads.iter().filter(|(_, at)| now > **at).map(|(tag, _)| *tag).collect();
         for tag in slow {
             self.stock.reads.remove(&tag);
-            let (Tag::Load(lease) | Tag::Piece { lease, .. }) = tag;
-            let work = self.stock.loading.get(&lease).or_else(|| self.out.get(&lease));
-            let Some(path) = work.map(|work| work.path.clone()) else { continue };
             self.inputs.add_reader().map_err(|e| StageFailure::System(format!("no thread to read inputs: {e}")))?;
-            self.fail_input(lease, &InputFault::TooSlow { path, seconds: READ_LIMIT.0 / 1000 })?;
+            let (Tag::Load(lease) | Tag::Piece { fetch: Fetch { lease, .. }, .. }) = tag;
+            let work = self.stock.loading.get(&lease).or_else(|| self.out.get(&lease));
+            if let Some(path) = work.map(|work| work.path.clone()) {
+                self.fail_input(lease, &InputFault::TooSlow { path, seconds: READ_LIMIT.0 / 1000 })?;
+            }
+            if let Tag::Piece { peer, .. } = tag {
+                self.forget_piece(peer);
+                self.read_next_piece(peer)?;
+            }
         }
         Ok(())
     }
