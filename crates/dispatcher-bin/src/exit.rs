@@ -49,8 +49,17 @@ impl Exit {
 #[must_use]
 pub const fn of_stage(how: &HowEnded) -> u8 {
     match how {
-        HowEnded::Failed(StageFailure::StoreLost(_)) => STORE_LOST,
-        HowEnded::Failed(StageFailure::HardLimit(_)) => HARD_LIMIT,
-        _ => PART_DIED,
+        HowEnded::Failed(failure) => of_failure(failure),
+        HowEnded::Asked | HowEnded::Panicked(_) => PART_DIED,
+    }
+}
+
+/// The code for why a stage could not start or go on.
+#[must_use]
+pub const fn of_failure(failure: &StageFailure) -> u8 {
+    match failure {
+        StageFailure::StoreLost(_) => STORE_LOST,
+        StageFailure::HardLimit(_) => HARD_LIMIT,
+        StageFailure::Socket(_) | StageFailure::NeighbourGone(_) | StageFailure::System(_) => PART_DIED,
     }
 }

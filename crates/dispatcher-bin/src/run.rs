@@ -50,8 +50,9 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let before = looped.block_on(store.summary(&TaskFilter::default())).map_err(|e| store_error(&e))?;
 
     let socket = workers::Socket::make()?;
-    let dispatcher = Dispatcher::start(plan.dispatcher(socket.endpoint()?), store.clone(), archive)
-        .map_err(|failure| Exit::with(exit::of_stage(&dispatcher_server::stage::HowEnded::Failed(failure.clone())), failure.to_string()))?;
+    let worked_on = dispatcher_worker::tokens_worked_on(&state.scratch())?;
+    let dispatcher = Dispatcher::start(plan.dispatcher(socket.endpoint()?, worked_on), store.clone(), archive)
+        .map_err(|failure| Exit::with(exit::of_failure(&failure), failure.to_string()))?;
     let workers = Workers::start(&plan, socket.endpoint()?, &state.scratch())?;
     let counts = Arc::new(Counts::default());
     let over = before.by_state.iter().filter(|(s, _)| matches!(s, TaskState::Done | TaskState::Dead)).map(|(_, n)| n).sum();

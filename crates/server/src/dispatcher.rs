@@ -18,6 +18,7 @@ use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::in_flight::{InFlightSet, Limits};
 use dispatcher_core::time::SpanMs;
 use dispatcher_core::token::TokenKey;
+use dispatcher_core::wire::TokenText;
 use dispatcher_store::archive::Archive;
 use dispatcher_store::{DispatcherInfo, Store};
 use dispatcher_transport::socket::Endpoint;
@@ -47,17 +48,8 @@ pub struct DispatcherConfig {
     pub store_patience: Duration,
     /// How long the workers are waited for at the end.
     pub drain_limit: Duration,
-    /// Whether the workers of an earlier process may still be alive.
-    pub workers: Survivors,
-}
-
-/// What became of the workers of the process before this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Survivors {
-    /// They were part of it and died with it.
-    None,
-    /// They go on, and come back with what they hold.
-    Possible,
+    /// The tokens of the tasks that an earlier process, whose workers died with it, was working on at its end.
+    pub worked_on: Vec<TokenText>,
 }
 
 /// A running dispatcher.
@@ -109,7 +101,9 @@ impl Dispatcher {
         let id = runtime.block_on(store.register(&info, clock.now())).map_err(lost)?;
         let set = InFlightSet::new(config.limits).map_err(|e| StageFailure::System(e.to_string()))?;
         let set = Arc::new(set);
-        runtime.block_on(recovery::recover(&*store, &*archive, id, &clock)).map_err(StageFailure::StoreLost)?;
+        let key = TokenKey::new(key);
+        let before = recovery::Before::of(&config.worked_on, &key, &config.host);
+        runtime.block_on(recovery::recover(&*store, &*archive, id, &before, &clock)).map_err(StageFailure::StoreLost)?;
 
         let shared = Arc::new(Shared::default());
         let progress = Arc::new(Progress::default());
@@ -144,7 +138,7 @@ impl Dispatcher {
         let router = RouterParts {
             endpoint: config.endpoint,
             fleet: config.fleet,
-            key: TokenKey::new(key),
+            key,
             kill_grace: config.kill_grace,
             drain_limit: config.drain_limit,
             set: Arc::clone(&set),

@@ -4,9 +4,11 @@
 //! that has a result runs again; what was merely handed out goes back, uncharged where its worker died with us.
 
 use crate::clock::Clock;
-use dispatcher_core::id::LeaseId;
+use dispatcher_core::id::{LeaseId, WorkerKey};
 use dispatcher_core::report::{Ending, Message, Severity};
 use dispatcher_core::time::TimeMs;
+use dispatcher_core::token::TokenKey;
+use dispatcher_core::wire::TokenText;
 use dispatcher_store::archive::Archive;
 use dispatcher_store::{DispatcherId, OpenLease, Record, Store};
 use std::collections::HashSet;
@@ -22,6 +24,7 @@ pub async fn recover(
     store: &dyn Store,
     archive: &dyn Archive,
     by: DispatcherId,
+    before: &Before,
     clock: &Clock,
 ) -> Result<(), String> {
     let kept = unpublished(store).await?;
@@ -31,22 +34,41 @@ pub async fn recover(
     if swept > 0 || !open.is_empty() {
         tracing::info!(leases = open.len(), files = swept, "took over what an earlier process left");
     }
-    let records: Vec<Record> = open.into_iter().map(|lease| give_back(lease, now)).collect();
+    let records: Vec<Record> = open.into_iter().map(|lease| before.give_back(lease, now)).collect();
     for chunk in records.chunks(CHUNK) {
         store.mark_done(chunk, now).await.map_err(|e| e.to_string())?;
     }
     Ok(())
 }
 
-/// A lease of the earlier process as a record. Its worker was part of that process: free of charge (rule A2).
-fn give_back(open: OpenLease, now: TimeMs) -> Record {
-    let lease = open.task.lease;
-    match open.worker {
-        None => Record::Returned { lease },
-        Some(worker) => Record::Ended {
+/// What is known of the process before this one, whose workers died with it.
+#[derive(Debug)]
+pub struct Before {
+    worked_on: HashSet<LeaseId>,
+    host: String,
+}
+
+impl Before {
+    /// From the tokens of what it was working on at its end; what was not signed here is ignored.
+    #[must_use]
+    pub fn of(tokens: &[TokenText], key: &TokenKey, host: &str) -> Self {
+        let worked_on = tokens.iter().filter_map(|token| key.read(token).ok()).collect();
+        Self { worked_on, host: host.to_owned() }
+    }
+
+    /// One of its leases as a record. A hand-out is written with the next batch, and a task can kill the process before
+    /// that: what it was working on counts as handed out all the same, or such a task would come back for ever (rule A4).
+    fn give_back(&self, open: OpenLease, now: TimeMs) -> Record {
+        let lease = open.task.lease;
+        let unwritten = || WorkerKey { name: self.host.clone(), incarnation: "unknown".to_owned() };
+        let Some(worker) = open.worker.or_else(|| self.worked_on.contains(&lease).then(unwritten)) else {
+            return Record::Returned { lease };
+        };
+        Record::Ended {
             lease,
             worker: Some(worker),
             ending: Ending::WorkerLost,
+            // Its worker was part of that process: free of charge (rule A2).
             began: false,
             why: Message {
                 severity: Severity::Info,
@@ -57,7 +79,7 @@ fn give_back(open: OpenLease, now: TimeMs) -> Record {
             messages: Vec::new(),
             parts: Vec::new(),
             at: now,
-        },
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::id::{CorpusId, ServiceId};
 use dispatcher_core::in_flight::Limits;
 use dispatcher_core::time::SpanMs;
+use dispatcher_core::wire::TokenText;
 use dispatcher_server::DispatcherConfig;
-use dispatcher_server::dispatcher::Survivors;
 use dispatcher_store::archive::files::{FileArchive, FileArchiveOptions, Layout};
 use dispatcher_store::sqlite::{Durability, SqliteOptions};
 use dispatcher_store::{ServiceSettings, Store};
@@ -105,7 +105,7 @@ impl Plan {
     }
 
     /// The dispatcher's set-up.
-    pub fn dispatcher(&self, endpoint: Endpoint) -> DispatcherConfig {
+    pub fn dispatcher(&self, endpoint: Endpoint, worked_on: Vec<TokenText>) -> DispatcherConfig {
         let slots = self.slots as usize;
         DispatcherConfig {
             endpoint,
@@ -116,7 +116,7 @@ impl Plan {
             claim_ahead: (slots * CLAIM_AHEAD_PER_SLOT).min(CLAIM_AHEAD_MAX),
             store_patience: Duration::from_secs(300),
             drain_limit: self.drain + self.kill_grace + Duration::from_secs(10),
-            workers: Survivors::None,
+            worked_on,
         }
     }
 

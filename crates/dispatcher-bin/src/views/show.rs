@@ -28,8 +28,11 @@ pub fn show(args: &ShowArgs) -> anyhow::Result<u8> {
 
 /// The task that a person named: by id, or by its input's name.
 async fn find(store: &dyn Store, named: &OsStr) -> anyhow::Result<TaskId> {
-    if let Some(id) = named.to_str().and_then(|text| text.parse().ok()) {
-        return Ok(TaskId(id));
+    // A number is an id, unless there is no such task: then it may be the name of an input.
+    if let Some(id) = named.to_str().and_then(|text| text.parse().ok()).map(TaskId)
+        && store.story(id).await.map_err(told)?.is_some()
+    {
+        return Ok(id);
     }
     let name = EntryName(named.as_bytes().to_vec());
     let filter = TaskFilter { entry_prefix: Some(name.clone()), ..TaskFilter::default() };
