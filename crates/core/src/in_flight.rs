@@ -136,6 +136,23 @@ impl InFlightSet {
 
     /// Applies what the store decided about a lease: where memory and store differ, the store is right (rule D5). A task
     /// that memory does not know stays unknown.
+    ///
+    /// ```
+    /// use dispatcher_core::id::{Epoch, LeaseId, Run, ServiceId, TaskId, WorkerKey};
+    /// use dispatcher_core::in_flight::{InFlightSet, LeaseState, Limits};
+    /// use dispatcher_core::lease::{Grant, Terms};
+    /// use dispatcher_core::slot::Settlement;
+    /// use dispatcher_core::time::{SpanMs, TimeMs};
+    ///
+    /// let set = InFlightSet::new(Limits::default())?;
+    /// let worker = WorkerKey { name: "w1".into(), incarnation: "a".into() };
+    /// let lease = LeaseId { task: TaskId(7), run: Run(1), epoch: Epoch(1) };
+    /// set.lease(Grant::new(lease, worker, Terms::new(ServiceId(1), SpanMs::seconds(60))), TimeMs(0))?;
+    /// // The transaction that ended the attempt made the task ready again.
+    /// set.settle(lease, &Settlement::Requeued { charged: 1 }, TimeMs(5));
+    /// assert_eq!(set.lease_state(lease), LeaseState::Held { standing: None });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn settle(&self, lease: LeaseId, settlement: &Settlement, now: TimeMs) -> Settled {
         self.on_known(lease.task, now, |slot, moment| slot::settle(slot, lease, *settlement, moment))
             .unwrap_or(Settled::Unchanged)
@@ -154,6 +171,26 @@ impl InFlightSet {
 
     /// The retries that neither a lease nor a late result has taken, in the order of their tasks: what a restarted leasing
     /// part queues again, due at once (rule S3). Looks at each task; what is in flight or held is not touched.
+    ///
+    /// ```
+    /// use dispatcher_core::id::{ServiceId, TaskId, WorkerKey};
+    /// use dispatcher_core::in_flight::{InFlightSet, Limits};
+    /// use dispatcher_core::lease::Terms;
+    /// use dispatcher_core::retry::Requeues;
+    /// use dispatcher_core::time::{SpanMs, TimeMs};
+    ///
+    /// let set = InFlightSet::new(Limits::default())?;
+    /// let worker = WorkerKey { name: "w1".into(), incarnation: "a".into() };
+    /// let terms = Terms::new(ServiceId(1), SpanMs::seconds(60));
+    /// set.lease_fresh(TaskId(7), &worker, terms, TimeMs(0))?;
+    /// let _ = set.sweep(TimeMs(60_001), 10);
+    /// let mut queue = Requeues::new(1000);
+    /// for retry in set.waiting() {
+    ///     queue.push(retry, TimeMs(60_002));
+    /// }
+    /// assert_eq!(queue.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn waiting(&self) -> Vec<Retry> {
         let requeued = |slot: &Slot| slot.is_requeued().then(|| slot.retry());

@@ -185,12 +185,16 @@ impl Slot {
         }
     }
 
-    /// What is replaced keeps nothing that it had replaced itself: memory goes one lease back and no further.
-    fn spend_undo(&mut self) {
+    /// What returns when the lease `next`, which replaces this slot, is undone. It keeps nothing that it had replaced
+    /// itself: memory goes one lease back and no further. A lease that is recorded again replaces what it replaced.
+    fn into_undo(mut self, next: LeaseId) -> Undo {
+        let recorded_again = self.newest() == next;
         match &mut self.place {
+            Place::InFlight(lease) if recorded_again => return std::mem::replace(&mut lease.undo, Undo::Spent),
             Place::InFlight(lease) | Place::Held(Hold { base: Base::Flight(lease), .. }) => lease.undo = Undo::Spent,
             Place::Held(Hold { base: Base::Requeued, .. }) => {}
         }
+        Undo::Slot(Box::new(self))
     }
 
     fn rebase(&mut self, base: Base) {
@@ -261,51 +265,17 @@ pub(crate) fn clock_of(start: LeaseStart, now: TimeMs) -> Option<TimeMs> {
     }
 }
 
-/// Leases the task under an admitted grant whose clock started at `clock` (rules L1, L3, L4, L7, L13, L14).
+/// Leases the task under an admitted grant whose clock started at `clock` (rules L1, L3, L4, L13, L14).
 pub(crate) fn lease(
     slot: Option<Slot>,
-    grant: Grant,
+    mut grant: Grant,
     first: Epoch,
     clock: Option<TimeMs>,
     now: TimeMs,
 ) -> (Slot, Leased) {
-    let Grant { lease: id, worker, terms, retries, freed, mut cause, mut reason } = grant;
-    let mut run = RunSoFar {
-        run: id.run,
-        first,
-        newest: id.epoch,
-        attempts: retries.saturating_add(freed).saturating_add(1),
-        charged: retries,
-        freed,
-        terms,
-        cause: None,
-        reason: None,
-    };
-    let mut undo = Undo::Nothing;
-    let mut attempts = Vec::new();
-    if let Some(mut before) = slot {
-        attempts.clone_from(&before.attempts);
-        let recorded_again = before.newest() == id;
-        if before.run.run == id.run {
-            run.first = before.run.first;
-            run.attempts = run.attempts.max(before.run.attempts.saturating_add(u32::from(!recorded_again)));
-            run.freed = run.freed.max(before.run.freed);
-            let told = before.held().is_some_and(|hold| hold.told);
-            cause = if told { before.run.cause.as_deref().cloned() } else { cause }
-                .or_else(|| before.run.cause.as_deref().cloned());
-            reason = reason.or_else(|| before.run.reason.as_deref().cloned());
-        }
-        undo = match &mut before.place {
-            Place::InFlight(lease) if recorded_again => std::mem::replace(&mut lease.undo, Undo::Spent),
-            _ => {
-                before.spend_undo();
-                Undo::Slot(Box::new(before))
-            }
-        };
-    }
-    run.cause = cause.map(Box::new);
-    run.reason = reason.map(Box::new);
-
+    let (id, terms, retries, worker) = (grant.lease, grant.terms, grant.retries, grant.worker.take());
+    let attempts = slot.as_ref().map_or_else(Vec::new, |before| before.attempts.clone());
+    let run = run_of(grant, first, slot.as_ref());
     // A lease that is taken over after a restart keeps its limit, but never gets more than a whole one from now: the
     // clock that its start was read from may have been set back since.
     let deadline = clock.map(|at| terms.deadline(at, retries).min(terms.deadline(now, retries)));
@@ -317,12 +287,38 @@ pub(crate) fn lease(
         deadline,
         cause: run.cause.as_deref().cloned(),
     };
+    let undo = slot.map_or(Undo::Nothing, |before| before.into_undo(id));
     let lease = Lease { deadline, begun: clock.is_some(), answered: false, ending: None, receipts: None, undo };
     let mut slot = Slot { task: id.task, run, attempts, landed: Vec::new(), place: Place::InFlight(lease) };
     if let Some(worker) = worker {
         slot.remember(Attempt { run: id.run, epoch: id.epoch, worker, told_apart: terms.told_apart });
     }
     (slot, leased)
+}
+
+/// The run that a grant begins or, where `before` is of the same run, goes on with (rules L7, L14).
+fn run_of(grant: Grant, first: Epoch, before: Option<&Slot>) -> RunSoFar {
+    let Grant { lease, terms, retries: charged, freed, cause, reason, .. } = grant;
+    let mut run = RunSoFar {
+        run: lease.run,
+        first,
+        newest: lease.epoch,
+        attempts: charged.saturating_add(freed).saturating_add(1),
+        charged,
+        freed,
+        terms,
+        cause: cause.map(Box::new),
+        reason: reason.map(Box::new),
+    };
+    let Some(before) = before.filter(|before| before.run.run == lease.run) else { return run };
+    let recorded_again = before.run.newest == lease.epoch;
+    let told_while_waiting = before.held().is_some_and(|hold| hold.told);
+    run.first = before.run.first;
+    run.attempts = run.attempts.max(before.run.attempts.saturating_add(u32::from(!recorded_again)));
+    run.freed = run.freed.max(before.run.freed);
+    run.cause = run.cause.filter(|_| !told_while_waiting).or_else(|| before.run.cause.clone());
+    run.reason = run.reason.or_else(|| before.run.reason.clone());
+    run
 }
 
 /// Starts the clock of the newest attempt, once (rule L1). Says whether it did.

@@ -47,6 +47,22 @@ impl InFlightSet {
     ///
     /// It is not refused at `max_in_flight`: leasing stops until the set is below it again.
     ///
+    /// ```
+    /// use dispatcher_core::id::{Epoch, LeaseId, Run, ServiceId, TaskId, WorkerKey};
+    /// use dispatcher_core::in_flight::{InFlightSet, Limits};
+    /// use dispatcher_core::lease::{Grant, Terms};
+    /// use dispatcher_core::time::{SpanMs, TimeMs};
+    ///
+    /// let set = InFlightSet::new(Limits::default())?;
+    /// let worker = WorkerKey { name: "w1".into(), incarnation: "a".into() };
+    /// let lease = LeaseId { task: TaskId(7), run: Run(1), epoch: Epoch(3) };
+    /// let grant = Grant::new(lease, worker, Terms::new(ServiceId(1), SpanMs::seconds(60)));
+    /// // Handed out 50 s before this process began to look: 10 s are left.
+    /// let leased = set.adopt(grant, Some(TimeMs(0)), None, TimeMs(50_000))?;
+    /// assert_eq!(leased.deadline, Some(TimeMs(60_000)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`LeaseRefusal::HardLimit`] where the hard limit is filled; others as for [`InFlightSet::lease`].
     pub fn adopt(
@@ -66,6 +82,21 @@ impl InFlightSet {
 
     /// Leases a task fetched afresh, of a service without a store (rules L4, L8, L10). A task that the set still knows
     /// begins a new run.
+    ///
+    /// ```
+    /// use dispatcher_core::id::{ServiceId, TaskId, WorkerKey};
+    /// use dispatcher_core::in_flight::{InFlightSet, Limits};
+    /// use dispatcher_core::lease::Terms;
+    /// use dispatcher_core::time::{SpanMs, TimeMs};
+    ///
+    /// let set = InFlightSet::new(Limits::default())?;
+    /// let worker = WorkerKey { name: "w1".into(), incarnation: "a".into() };
+    /// let terms = Terms::new(ServiceId(1), SpanMs::seconds(60));
+    /// let first = set.lease_fresh(TaskId(7), &worker, terms, TimeMs(0))?;
+    /// let rerun = set.lease_fresh(TaskId(7), &worker, terms, TimeMs(1))?;
+    /// assert!(rerun.lease.run > first.lease.run);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Why the task may not go to this worker now; nothing has changed then.
@@ -212,6 +243,23 @@ impl InFlightSet {
 
     /// Starts the clock of a lease whose worker has begun (rule L1). Whether it did: not for a repeat, nor for a lease
     /// that is not the newest of its task.
+    ///
+    /// ```
+    /// use dispatcher_core::id::{ServiceId, TaskId, WorkerKey};
+    /// use dispatcher_core::in_flight::{InFlightSet, Limits};
+    /// use dispatcher_core::lease::{LeaseStart, Terms};
+    /// use dispatcher_core::time::{SpanMs, TimeMs};
+    ///
+    /// let set = InFlightSet::new(Limits::default())?;
+    /// let worker = WorkerKey { name: "w1".into(), incarnation: "a".into() };
+    /// let terms = Terms { start: LeaseStart::AtBegun, ..Terms::new(ServiceId(1), SpanMs::seconds(60)) };
+    /// let leased = set.lease_fresh(TaskId(7), &worker, terms, TimeMs(0))?;
+    /// // It may wait at its worker as long as that lives; a minute runs from here.
+    /// assert!(set.begun(leased.lease, TimeMs(500_000)));
+    /// assert!(set.sweep(TimeMs(560_000), 10).requeued.is_empty());
+    /// assert_eq!(set.sweep(TimeMs(560_001), 10).requeued.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn begun(&self, lease: LeaseId, now: TimeMs) -> bool {
         self.on_known(lease.task, now, |slot, moment| slot::begun(slot, lease, moment.now)).unwrap_or(false)
     }

@@ -3,12 +3,13 @@
 use crate::slot::Moment;
 use crate::time::{SpanMs, TimeMs};
 
-/// The bounds of an [`InFlightSet`]. Its memory never grows beyond them (rules L10, X4).
+/// The bounds of an [`InFlightSet`](super::InFlightSet). Its memory never grows beyond them (rules L10, X4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// No task is leased while so many are in flight.
     pub max_in_flight: usize,
-    /// So many may be in flight through what cannot be refused; one more is [`LeaseRefusal::HardLimit`].
+    /// So many may be in flight through what cannot be refused; one more is
+    /// [`LeaseRefusal::HardLimit`](crate::lease::LeaseRefusal::HardLimit).
     pub hard_limit: usize,
     /// The late-result window in milliseconds: how long a task is held. Zero or less: nothing is.
     pub window_ms: i64,

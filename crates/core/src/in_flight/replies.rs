@@ -60,6 +60,23 @@ pub enum LeaseState {
 impl InFlightSet {
     /// Takes a receipt for a reply that has begun to arrive (rules R3, C12). `None` where the reply is stale, unknown, or
     /// names another service: it has nothing to hold off.
+    ///
+    /// ```
+    /// use dispatcher_core::id::{ServiceId, TaskId, WorkerKey};
+    /// use dispatcher_core::in_flight::{InFlightSet, Limits};
+    /// use dispatcher_core::lease::Terms;
+    /// use dispatcher_core::time::{SpanMs, TimeMs};
+    ///
+    /// let set = InFlightSet::new(Limits::default())?;
+    /// let worker = WorkerKey { name: "w1".into(), incarnation: "a".into() };
+    /// let terms = Terms::new(ServiceId(1), SpanMs::seconds(60));
+    /// let leased = set.lease_fresh(TaskId(7), &worker, terms, TimeMs(0))?;
+    /// let receipt = set.receipt(leased.lease);
+    /// assert!(set.sweep(TimeMs(60_001), 10).requeued.is_empty());
+    /// drop(receipt);
+    /// assert_eq!(set.sweep(TimeMs(60_001), 10).requeued.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn receipt<'a>(&self, reply: impl Into<Reply<'a>>) -> Option<Receipt> {
         let reply = reply.into();
         let mut entry = self.slots.get_mut(&reply.task)?;
@@ -77,6 +94,32 @@ impl InFlightSet {
     }
 
     /// Takes the word that an attempt brings no result (rules R1, R2, R4–R6, R8, A3).
+    ///
+    /// ```
+    /// use dispatcher_core::id::{ServiceId, TaskId, WorkerKey};
+    /// use dispatcher_core::in_flight::{InFlightSet, Limits};
+    /// use dispatcher_core::lease::Terms;
+    /// use dispatcher_core::report::{Message, Severity};
+    /// use dispatcher_core::slot::{Answered, NoResult};
+    /// use dispatcher_core::time::{SpanMs, TimeMs};
+    ///
+    /// let set = InFlightSet::new(Limits::default())?;
+    /// let worker = WorkerKey { name: "w1".into(), incarnation: "a".into() };
+    /// let terms = Terms::new(ServiceId(1), SpanMs::seconds(60));
+    /// let leased = set.lease_fresh(TaskId(7), &worker, terms, TimeMs(0))?;
+    /// let oom = Message {
+    ///     severity: Severity::Error,
+    ///     category: "oom".into(),
+    ///     what: "shed".into(),
+    ///     details: String::new(),
+    /// };
+    /// // Another try is worth while: the next sweep requeues the task, and its retry carries the cause.
+    /// let answered = set.answered(leased.lease, NoResult::Cause(oom), TimeMs(5));
+    /// assert_eq!(answered, Answered::DueAtOnce(leased.lease));
+    /// let retry = set.sweep(TimeMs(5), 10).requeued.remove(0).retry;
+    /// assert_eq!(retry.run.cause.map(|cause| cause.what), Some("shed".to_owned()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn answered<'a>(&self, reply: impl Into<Reply<'a>>, word: NoResult, now: TimeMs) -> Answered {
         let reply = reply.into();
         let by_token = matches!(reply.by, Attribution::Token { .. });

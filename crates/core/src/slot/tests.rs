@@ -305,3 +305,36 @@ fn the_page_of_states_prints_the_table() {
     let printed = printed_table();
     assert_eq!(table, Some(printed.trim()), "put this between the marks of docs/states.md:\n{printed}");
 }
+
+// Rules L10, C8, C11.
+#[test]
+fn what_is_remembered_of_one_task_is_bounded_however_often_it_is_leased() {
+    let mut slot = Some(in_flight());
+    for epoch in 5..500 {
+        let mut grant = Grant::new(lease_id(RUN, Epoch(epoch)), worker("next"), Terms::new(ServiceId(1), SpanMs(1000)));
+        grant.retries = 1;
+        let (leased, _) = lease(slot, grant, Epoch::NONE, Some(NOW), NOW);
+        let Place::InFlight(Lease { undo: Undo::Slot(before), .. }) = &leased.place else { panic!("{leased:?}") };
+        let (Place::InFlight(Lease { undo, .. }) | Place::Held(Hold { base: Base::Flight(Lease { undo, .. }), .. })) =
+            &before.place
+        else {
+            panic!("{before:?}")
+        };
+        assert!(matches!(undo, Undo::Spent), "memory goes one lease back");
+        // The store ends the run and opens it again, so that every lease replaces a dead letter over a lease.
+        let dead = Settlement::DeadLettered(Standing {
+            epoch: Epoch(epoch),
+            status: Status::Fatal,
+            origin: Origin::ReaperStandIn,
+        });
+        slot = settle(leased, lease_id(RUN, Epoch(epoch)), dead, moment()).0;
+    }
+    let mut slot = slot.expect("held");
+    assert_eq!(slot.attempts.len(), MAX_ATTEMPTS);
+    for epoch in 5..100 {
+        let landed = result(slot, Epoch(epoch), Status::Fatal, moment());
+        slot = landed.0.expect("held");
+    }
+    assert_eq!(slot.landed.len(), MAX_LANDED);
+    assert_eq!(slot.standing(), Some(by_worker(Epoch(99), Status::Fatal)), "the newest ones are kept");
+}
