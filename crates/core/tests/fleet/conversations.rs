@@ -221,6 +221,17 @@ fn leases_survive_a_reconnection_and_what_was_lost_on_the_way_is_undeliverable()
     assert_eq!(talk.told(), ["nobody takes 4", "> 2 task 4"]);
 }
 
+// Rule A3.
+#[test]
+fn a_worker_whose_connection_breaks_has_the_whole_time_to_come_back_however_long_it_was_silent_before() {
+    let mut talk = Talk::new();
+    talk.join(1, "w", 1, 1).hand_out(1).say(1, FromWorker::Begun { token: token(1) }).pass(25);
+    let now = talk.now;
+    talk.call(|fleet, effects| fleet.departed(PeerId(1), now, effects)).pass(25).quietly();
+    talk.say(2, hello("w", "a", 1, vec![hold(1, HoldState::Running)]));
+    assert_eq!(talk.told(), ["joined w#a on 2 slots 1 again", "> 2 welcome keep [1] drop []"]);
+}
+
 // Rule L9.
 #[test]
 fn a_full_queue_gets_no_task_and_its_messages_wait_for_room() {
@@ -451,6 +462,32 @@ fn a_transfer_ends_with_its_connection_and_begins_again_with_the_next() {
         .call(|fleet, effects| fleet.taken(&old[0], now, effects));
     assert_eq!(talk.told(), ["> 2 want 1 result at 0 len 100", "> 2 want 1 result at 100 len 100"]);
     assert_eq!(talk.fleet.bytes_held(), (0, 200));
+}
+
+// Rule R3.
+#[test]
+fn a_piece_of_a_transfer_that_ended_counts_for_no_later_one() {
+    let mut talk = Talk::new();
+    let now = talk.now;
+    let piece = || FromWorker::Part { token: token(1), name: "result".into(), offset: 0 };
+    let large = || result(1, vec![part("result", 100)]);
+    talk.join(1, "w", 1, 1)
+        .hand_out(1)
+        .say(1, large())
+        .call(|fleet, effects| fleet.want(lease(1), now, effects))
+        .say_with(1, piece(), 100);
+    let old = talk.pieces();
+    talk.call(|fleet, effects| fleet.departed(PeerId(1), now, effects))
+        .say(2, hello("w", "a", 1, vec![hold(1, HoldState::Finished)]))
+        .say(2, large())
+        .call(|fleet, effects| fleet.want(lease(1), now, effects))
+        .say_with(2, piece(), 100)
+        .quietly();
+    let new = talk.pieces();
+    talk.call(|fleet, effects| fleet.taken(&old[0], now, effects));
+    assert_eq!(talk.told(), [""; 0]);
+    talk.call(|fleet, effects| fleet.taken(&new[0], now, effects));
+    assert_eq!(talk.told(), ["all taken 1"]);
 }
 
 // Rule R3.
