@@ -498,11 +498,8 @@ impl<'r> Desk<'r> {
 
     fn requeue(&mut self, delayed: bool) -> Answer {
         let task = &mut self.out.task;
-        let delay = if delayed {
-            retry_delay(self.policy.retry_delay_ms, task.charged, self.lease.task)
-        } else {
-            SpanMs::ZERO
-        };
+        let delay =
+            if delayed { retry_delay(self.policy.retry_delay_ms, task.charged, self.lease.task) } else { SpanMs::ZERO };
         task.state = TaskState::Ready;
         task.not_before = if delay == SpanMs::ZERO { AT_ONCE } else { self.now.after(delay) };
         self.out.task_changed = true;
@@ -544,7 +541,8 @@ impl<'r> Desk<'r> {
 
     /// Keeps what was said and written by an attempt without a result.
     fn keep(&mut self, papers: Papers<'r>) {
-        if !papers.messages.is_empty() || !papers.parts.is_empty() {
+        let is_something = !papers.messages.is_empty() || !papers.parts.is_empty();
+        if is_something && self.out.attempt.is_some() {
             self.out.papers = Some(papers);
         }
     }
