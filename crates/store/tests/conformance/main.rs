@@ -3,6 +3,8 @@
 //! A test is an `async fn` that gets a [`Kit`] with an empty store; `both_stores!` at the end of its file makes a test of
 //! it for each implementation.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on says so and stops")]
+
 mod kit;
 
 /// Makes a test for each store out of each function named.

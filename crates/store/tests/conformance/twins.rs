@@ -219,7 +219,7 @@ fn filter(which: u8) -> TaskFilter {
 }
 
 fn record(lease: LeaseId, what: &What, at: TimeMs) -> Record {
-    let worker = worker(if lease.epoch.0 % 2 == 0 { "even" } else { "odd" });
+    let worker = worker(if lease.epoch.0.is_multiple_of(2) { "even" } else { "odd" });
     let papers = |n: u8| {
         let messages: Vec<_> = (0..n).map(|n| message("papers", &n.to_string())).collect();
         let parts: Vec<_> = (0..n).map(|n| part(["result", "stdout", "stderr"][usize::from(n)])).collect();
