@@ -541,7 +541,8 @@ impl<'r> Desk<'r> {
 
     /// Keeps what was said and written by an attempt without a result.
     fn keep(&mut self, papers: Papers<'r>) {
-        if !papers.messages.is_empty() || !papers.parts.is_empty() {
+        let is_something = !papers.messages.is_empty() || !papers.parts.is_empty();
+        if is_something && self.out.attempt.is_some() {
             self.out.papers = Some(papers);
         }
     }

@@ -259,8 +259,16 @@ fn a_late_good_result_replaces_a_failure_and_each_attempt_keeps_one_ending() {
 #[test]
 fn an_older_attempts_result_ends_the_task_and_the_newer_one_may_still_bring_something_better() {
     for (newer, answer, ending) in [
-        (Status::NoProblem, Answer::Stored { replaced: Some(standing(1, Status::Fatal, Origin::Worker)), repeat: false }, Ending::Accepted),
-        (Status::Invalid, Answer::Stored { replaced: Some(standing(1, Status::Fatal, Origin::Worker)), repeat: false }, Ending::Accepted),
+        (
+            Status::NoProblem,
+            Answer::Stored { replaced: Some(standing(1, Status::Fatal, Origin::Worker)), repeat: false },
+            Ending::Accepted,
+        ),
+        (
+            Status::Invalid,
+            Answer::Stored { replaced: Some(standing(1, Status::Fatal, Origin::Worker)), repeat: false },
+            Ending::Accepted,
+        ),
     ] {
         let mut bench = Bench::new();
         let old = bench.lease();

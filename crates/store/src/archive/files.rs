@@ -116,7 +116,12 @@ impl FileArchive {
         }
     }
 
-    fn check_part(&self, publication: &Publication, part: &PartRef, deep: bool) -> Result<Option<String>, ArchiveError> {
+    fn check_part(
+        &self,
+        publication: &Publication,
+        part: &PartRef,
+        deep: bool,
+    ) -> Result<Option<String>, ArchiveError> {
         if part.place.0.is_empty() {
             return Ok(None);
         }
@@ -167,7 +172,8 @@ impl Archive for FileArchive {
             sha256: part.sha256.to_owned(),
         };
         let (place, path) = if is_result {
-            let place = self.names.result_place(entry).map_err(|e| failed("naming the result of", self.names.out(), e))?;
+            let place =
+                self.names.result_place(entry).map_err(|e| failed("naming the result of", self.names.out(), e))?;
             (place, self.staged_path(lease, part.name, part.sha256))
         } else if length == 0 {
             // A program that says nothing leaves nothing.
@@ -270,7 +276,9 @@ fn in_the_way(error: io::Error) -> io::Error {
         io::ErrorKind::CrossesDevices => {
             "another file system is mounted there, and results are renamed into place; unmount it"
         }
-        io::ErrorKind::PermissionDenied => "the folder may not be written; give permission, and it is published by itself",
+        io::ErrorKind::PermissionDenied => {
+            "the folder may not be written; give permission, and it is published by itself"
+        }
         _ => return error,
     };
     io::Error::new(error.kind(), why)

@@ -2,9 +2,7 @@
 
 use super::rows::{Filed, Placing, Row, Rows};
 use crate::limits::{CAUSES, worst};
-use crate::model::{
-    AttemptRow, Audit, Difference, Publication, ResultRow, Story, Summary, TaskFilter, TaskRow,
-};
+use crate::model::{AttemptRow, Audit, Difference, Publication, ResultRow, Story, Summary, TaskFilter, TaskRow};
 use dispatcher_core::finalise::{Tally, TaskState};
 use dispatcher_core::id::{CorpusId, Epoch, LeaseId, ServiceId, TaskId};
 use std::cmp::Reverse;

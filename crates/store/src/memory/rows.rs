@@ -1,9 +1,7 @@
 //! The maps, and what changes them.
 
 use crate::limits::{PAGE, check_record};
-use crate::model::{
-    Claim, ClaimedTask, Corpus, Entry, Imported, OpenLease, PartRef, Progress, Service, TaskFilter,
-};
+use crate::model::{Claim, ClaimedTask, Corpus, Entry, Imported, OpenLease, PartRef, Progress, Service, TaskFilter};
 use crate::{Answer, DispatcherId, Record};
 use dispatcher_core::claim::Standing;
 use dispatcher_core::finalise::{
@@ -259,7 +257,8 @@ impl Rows {
     pub(super) fn matches(&self, filter: &TaskFilter, id: TaskId, row: &Row) -> bool {
         let standing = row.facts.standing;
         let said = |m: &Message| {
-            filter.category.as_ref().is_none_or(|c| *c == m.category) && filter.what.as_ref().is_none_or(|w| *w == m.what)
+            filter.category.as_ref().is_none_or(|c| *c == m.category)
+                && filter.what.as_ref().is_none_or(|w| *w == m.what)
         };
         let papers = || standing.and_then(|s| self.papers.get(&(id, s.epoch)));
         (filter.ids.is_empty() || filter.ids.contains(&id))

@@ -3,7 +3,6 @@
 use super::decode::{self, Flaw};
 use super::error::fault;
 use super::setup::corrupt;
-use super::words::ending_of;
 use crate::model::{Audit, Difference, StoreError};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
@@ -16,8 +15,10 @@ pub(super) async fn audit(connection: &mut SqliteConnection) -> Result<Audit, St
     let failed = |e: sqlx::Error| fault(DOING, &e);
     let lines = sqlx::query(COUNTERS).bind(MOST).fetch_all(&mut *connection).await.map_err(failed)?;
     let faults = sqlx::query(FAULTS).fetch_all(&mut *connection).await.map_err(failed)?;
-    let endings =
-        sqlx::query("SELECT ending, count(*) FROM attempts GROUP BY ending").fetch_all(connection).await.map_err(failed)?;
+    let endings = sqlx::query("SELECT ending, count(*) FROM attempts GROUP BY ending")
+        .fetch_all(connection)
+        .await
+        .map_err(failed)?;
     books(&lines, &faults, &endings).map_err(|why| corrupt(DOING, why))
 }
 
@@ -30,9 +31,8 @@ fn books(lines: &[SqliteRow], faults: &[SqliteRow], endings: &[SqliteRow]) -> Re
     for row in endings {
         let n: u64 = decode::count(row, 1)?;
         audit.dispatched += n;
-        match decode::text(row, 0).ok().as_deref().map(ending_of) {
-            Some(Some(ending)) => audit.endings.push((ending, n)),
-            Some(None) => return Err("an attempt has an ending that there is not".to_owned()),
+        match decode::ending(row, 0)? {
+            Some(ending) => audit.endings.push((ending, n)),
             None => audit.out += n,
         }
     }

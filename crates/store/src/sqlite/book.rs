@@ -11,9 +11,7 @@ use super::words::{origin_word, state_word, tally_word};
 use crate::limits::worst;
 use crate::model::{ErrorClass, StoreError};
 use dispatcher_core::claim::Standing;
-use dispatcher_core::finalise::{
-    Answer, AttemptFacts, Decision, Move, Papers, Policy, Tally, TaskFacts, own_reason,
-};
+use dispatcher_core::finalise::{Answer, AttemptFacts, Decision, Move, Papers, Policy, Tally, TaskFacts, own_reason};
 use dispatcher_core::id::{CorpusId, Epoch, Run, ServiceId, TaskId};
 use dispatcher_core::report::Message;
 use dispatcher_core::time::SpanMs;
@@ -156,7 +154,8 @@ impl<'r> Book<'r> {
         let page = self.tasks.get_mut(&id)?;
         let known = page.attempts.remove(&epoch);
         let was_changed = known.as_ref().is_some_and(|(_, changed)| *changed);
-        let ended_before = known.as_ref().is_some_and(|(a, _)| a.ending.is_some());
+        // Nothing is stored yet under a claim whose lease is open: whatever ends an attempt closes its lease.
+        let replaces = page.facts.owner.is_none() || page.facts.epoch != epoch;
         let stood = page.facts.standing;
         let mut decision = rule(page.facts.clone(), known.map(|(a, _)| a), page.policy);
         page.changed |= decision.task_changed;
@@ -168,7 +167,6 @@ impl<'r> Book<'r> {
         }
         page.facts = decision.task;
         if let Some(papers) = decision.papers {
-            let replaces = ended_before || stood.is_some_and(|s| s.epoch == epoch);
             let filing = decision.filed.map(|standing| Filing {
                 order: self.filings,
                 run: page.facts.run,
@@ -353,12 +351,7 @@ impl<'r> Book<'r> {
     }
 
     /// Runs a statement over rows; none is run for none.
-    async fn run(
-        &self,
-        connection: &mut SqliteConnection,
-        rows: &Bulk,
-        sql: &'static str,
-    ) -> Result<u64, StoreError> {
+    async fn run(&self, connection: &mut SqliteConnection, rows: &Bulk, sql: &'static str) -> Result<u64, StoreError> {
         if rows.is_empty() {
             return Ok(0);
         }

@@ -8,7 +8,7 @@ use crate::model::{PartRef, TaskRow};
 use dispatcher_core::claim::Standing;
 use dispatcher_core::finalise::{AttemptFacts, DispatcherId, TaskFacts, TaskState};
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, Run, ServiceId, TaskId, WorkerKey};
-use dispatcher_core::report::{Message, Origin, Severity, Status};
+use dispatcher_core::report::{Ending, Message, Origin, Severity, Status};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -110,9 +110,7 @@ pub(super) fn task(row: &SqliteRow) -> Result<TaskParts, Flaw> {
 }
 
 pub(super) fn span(row: &SqliteRow, at: usize) -> Result<Option<SpanMs>, Flaw> {
-    maybe(row, at)?
-        .map(|n| u64::try_from(n).map(SpanMs).map_err(|_| format!("column {at} holds {n}")))
-        .transpose()
+    maybe(row, at)?.map(|n| u64::try_from(n).map(SpanMs).map_err(|_| format!("column {at} holds {n}"))).transpose()
 }
 
 /// What stands: claim, status and origin, in three columns that are all there or all empty.
@@ -138,7 +136,7 @@ pub(super) fn attempt(row: &SqliteRow) -> Result<(TaskId, AttemptFacts), Flaw> {
         handed_at: maybe(row, 6)?.map(TimeMs),
         began_at: maybe(row, 7)?.map(TimeMs),
         ended_at: maybe(row, 8)?.map(TimeMs),
-        ending: word(row, 9, ending_of)?,
+        ending: ending(row, 9)?,
         charged: number(row, 10)? != 0,
         why: message_json(row, 11)?,
     };
@@ -149,6 +147,11 @@ pub(super) fn worker(row: &SqliteRow, at: usize) -> Result<Option<WorkerKey>, Fl
     let name: Option<String> = row.try_get(at).map_err(|e| e.to_string())?;
     let incarnation: Option<String> = row.try_get(at + 1).map_err(|e| e.to_string())?;
     Ok(name.map(|name| WorkerKey { name, incarnation: incarnation.unwrap_or_default() }))
+}
+
+/// How an attempt ended; `None` while it is out.
+pub(super) fn ending(row: &SqliteRow, at: usize) -> Result<Option<Ending>, Flaw> {
+    word(row, at, ending_of)
 }
 
 pub(super) fn status(row: &SqliteRow, at: usize) -> Result<Status, Flaw> {

@@ -147,9 +147,5 @@ async fn serve(queue: &Mutex<mpsc::Receiver<Job>>, connection: &mut SqliteConnec
 }
 
 fn cannot_start(error: &std::io::Error) -> StoreError {
-    StoreError {
-        class: ErrorClass::Misconfigured,
-        doing: "starting the database's threads",
-        why: error.to_string(),
-    }
+    StoreError { class: ErrorClass::Misconfigured, doing: "starting the database's threads", why: error.to_string() }
 }

@@ -116,11 +116,18 @@ async fn set_up(connection: &mut SqliteConnection, durability: Durability) -> Re
     transaction.commit().await.map_err(failed)
 }
 
-/// Refuses a database of another program, and one with a schema that this program does not know.
+/// Refuses a database of another program, and one with a schema that this program does not know. One statement: another
+/// process may be making the schema.
 async fn check_owner(connection: &mut SqliteConnection) -> Result<i64, StoreError> {
-    let application = pragma(connection, "PRAGMA application_id").await?;
-    let version = pragma(connection, "PRAGMA user_version").await?;
-    let tables = pragma(connection, "SELECT count(*) FROM sqlite_schema").await?;
+    let row = sqlx::query(
+        "SELECT (SELECT count(*) FROM sqlite_schema), (SELECT application_id FROM pragma_application_id),
+           (SELECT user_version FROM pragma_user_version)",
+    )
+    .fetch_one(connection)
+    .await
+    .map_err(|e| fault(DOING, &e))?;
+    let column = |at: usize| row.try_get::<i64, _>(at).map_err(|e| fault(DOING, &e));
+    let (tables, application, version) = (column(0)?, column(1)?, column(2)?);
     let refused = |why: String| Err(StoreError { class: ErrorClass::Misconfigured, doing: DOING, why });
     if application != APPLICATION && (application != 0 || version != 0 || tables != 0) {
         return refused("this is another program's database".to_owned());
@@ -174,8 +181,4 @@ pub(super) async fn token_key(connection: &mut SqliteConnection) -> Result<[u8; 
     let row = row.ok_or_else(|| corrupt("the database has no token key"))?;
     let value: Vec<u8> = row.try_get(0).map_err(|e| fault(READING, &e))?;
     value.try_into().map_err(|_| corrupt("the token key is not 32 bytes long"))
-}
-
-async fn pragma(connection: &mut SqliteConnection, sql: &'static str) -> Result<i64, StoreError> {
-    sqlx::query_scalar(sql).fetch_one(connection).await.map_err(|e| fault(DOING, &e))
 }

@@ -84,23 +84,23 @@ pub(super) async fn story(connection: &mut SqliteConnection, task: TaskId) -> Re
     let select = concat!("SELECT ", task_columns!(), ", t.entry, t.input_size FROM tasks t WHERE t.id = ?1");
     let row = sqlx::query(select).bind(task.0).fetch_optional(&mut *connection).await.map_err(failed)?;
     let Some(row) = row else { return Ok(None) };
-    let attempts = sqlx::query(concat!("SELECT ", attempt_columns!(), " FROM attempts a WHERE a.task = ?1 ORDER BY a.epoch"))
+    let attempts =
+        sqlx::query(concat!("SELECT ", attempt_columns!(), " FROM attempts a WHERE a.task = ?1 ORDER BY a.epoch"))
+            .bind(task.0)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(failed)?;
+    let results = sqlx::query("SELECT epoch, run, status, origin, published FROM results WHERE task = ?1 ORDER BY seq")
         .bind(task.0)
         .fetch_all(&mut *connection)
         .await
         .map_err(failed)?;
-    let results = sqlx::query(
-        "SELECT epoch, run, status, origin, published FROM results WHERE task = ?1 ORDER BY seq",
-    )
-    .bind(task.0)
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(failed)?;
-    let messages = sqlx::query("SELECT epoch, severity, category, what, details FROM messages WHERE task = ?1 ORDER BY epoch, n")
-        .bind(task.0)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(failed)?;
+    let messages =
+        sqlx::query("SELECT epoch, severity, category, what, details FROM messages WHERE task = ?1 ORDER BY epoch, n")
+            .bind(task.0)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(failed)?;
     let parts = sqlx::query(
         "SELECT epoch, name, place, \"offset\", length, sha256 FROM parts WHERE task = ?1 ORDER BY epoch, n",
     )
