@@ -48,7 +48,10 @@ impl Finaliser {
             if hopeless {
                 return Err(StageFailure::StoreLost(error.to_string()));
             }
-            self.hold(format!("the store: {error}"));
+            self.hold(match error.class {
+                ErrorClass::Full => format!("space for the database ({error}): free some, work goes on by itself"),
+                _ => format!("the store: {error}"),
+            });
             std::thread::sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
             repeats += 1;
