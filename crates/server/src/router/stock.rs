@@ -143,9 +143,17 @@ impl Router {
                 self.fail_input(fetch.lease, &InputFault::TooSlow { path: work.path, seconds })?;
             }
             self.forget_piece(peer);
+            self.piece_done(peer)?;
         }
         self.stock.fetches.remove(&peer);
         Ok(())
+    }
+
+    /// A piece will not be sent; the connection's next one may be served.
+    fn piece_done(&mut self, peer: PeerId) -> Result<(), StageFailure> {
+        let (now, mut effects) = (self.now(), Vec::new());
+        self.fleet.chunk_done(peer, now, &mut effects);
+        self.act(effects, &[])
     }
 
     /// The first piece of a connection is dealt with.
@@ -172,7 +180,10 @@ impl Router {
                 self.forget_piece(peer);
                 match read {
                     Ok(bytes) => self.send_piece(peer, fetch, bytes)?,
-                    Err(fault) => self.fail_input(fetch.lease, &fault)?,
+                    Err(fault) => {
+                        self.fail_input(fetch.lease, &fault)?;
+                        self.piece_done(peer)?;
+                    }
                 }
                 self.read_next_piece(peer)?;
             }
@@ -225,6 +236,7 @@ impl Router {
             }
             if let Tag::Piece { peer, .. } = tag {
                 self.forget_piece(peer);
+                self.piece_done(peer)?;
                 self.read_next_piece(peer)?;
             }
         }
