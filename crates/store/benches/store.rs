@@ -1,6 +1,6 @@
 //! Import, claim and mark_done, in rows per second, in batches of 1,024.
 
-#![expect(missing_docs, clippy::expect_used, reason = "a benchmark has no callers and stops where it cannot go on")]
+#![expect(clippy::expect_used, reason = "a benchmark stops where it cannot go on")]
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId, WorkerKey};

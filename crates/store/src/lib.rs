@@ -56,11 +56,12 @@ pub trait Store: Send + Sync {
         now: TimeMs,
     ) -> Result<Vec<OpenLease>, StoreError>;
     /// Leases up to `max` ready tasks of a service to a dispatcher, best priority first, then lowest id. Raises the
-    /// epoch of each.
+    /// epoch of each. A claim whose caller is gone before it has the answer is given back by the next one. At most
+    /// [`limits::PAGE`] tasks.
     async fn claim(&self, ask: &Claim, now: TimeMs) -> Result<Vec<ClaimedTask>, StoreError>;
     /// Writes a batch: hand-outs, begins, results, endings with their requeues and dead letters, publications. One
-    /// transaction; decides each record with [`dispatcher_core::claim::decide`] beside its row, in order. Answers one
-    /// for one.
+    /// transaction for up to [`limits::BATCH`] records; decides each with [`dispatcher_core::finalise::finalise`] beside
+    /// its row, in order. A record that the database refuses is written apart (rule D4). Answers one for one.
     async fn mark_done(&self, batch: &[Record], now: TimeMs) -> Result<Vec<Answer>, StoreError>;
     /// Accepted results whose files have not been marked published, in commit order.
     async fn unpublished(&self, after: Option<LeaseId>, max: usize) -> Result<Vec<Publication>, StoreError>;

@@ -2,14 +2,12 @@
 //!
 //! A crash is what a kill leaves: the archive and the store are dropped at the moment in question and opened again.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on says so and stops")]
+#![expect(clippy::expect_used, reason = "a test that cannot go on says so and stops")]
 
 use dispatcher_core::id::{EntryName, Epoch, LeaseId, Run, TaskId, WorkerKey};
 use dispatcher_core::report::Status;
 use dispatcher_core::time::TimeMs;
-use dispatcher_store::archive::{
-    Archive, ArchiveError, FileArchive, FileArchiveOptions, Layout, NewPart, Source,
-};
+use dispatcher_store::archive::{Archive, ArchiveError, FileArchive, FileArchiveOptions, Layout, NewPart, Source};
 use dispatcher_store::{
     Claim, DispatcherInfo, Entry, PartRef, Publication, Record, ServiceSettings, SqliteOptions, SqliteStore, Store,
     TaskFilter, TaskState,
@@ -228,13 +226,8 @@ fn names_may_be_any_bytes_and_never_lead_out_of_the_folder() {
     ] {
         let refused = try_stage(&archive, lease(9, 1), &EntryName(name.to_vec()), "result", b"x").expect_err("refuses");
         assert!(matches!(refused, ArchiveError::Io { .. }), "{refused}");
-        let forged = PartRef {
-            name: "result".into(),
-            place: EntryName(name.to_vec()),
-            offset: 0,
-            length: 1,
-            sha256: sum(b"x"),
-        };
+        let forged =
+            PartRef { name: "result".into(), place: EntryName(name.to_vec()), offset: 0, length: 1, sha256: sum(b"x") };
         let forged = Publication { entry: EntryName(name.to_vec()), ..publication(lease(9, 1), "", vec![forged]) };
         assert!(archive.publish(&forged).is_err());
     }
@@ -245,7 +238,9 @@ fn names_may_be_any_bytes_and_never_lead_out_of_the_folder() {
 #[test]
 fn results_are_named_by_the_layout() {
     let html = Layout::with_extension(".html");
-    for (from, to) in [("a/b.tex", "a/b.html"), ("b", "b.html"), ("a.tar.gz", "a.tar.html"), ("d.x/.rc", "d.x/.rc.html")] {
+    for (from, to) in
+        [("a/b.tex", "a/b.html"), ("b", "b.html"), ("a.tar.gz", "a.tar.html"), ("d.x/.rc", "d.x/.rc.html")]
+    {
         assert_eq!(html.result_name(&entry(from)), entry(to));
     }
     assert_eq!(html.result_name(&entry(b"\xff.tex")), entry(b"\xff.html"));
@@ -500,28 +495,18 @@ async fn a_result_sent_again_after_the_crash_is_told_stored_and_spoils_nothing()
     pair.assert_in_place_once().await;
 }
 
-// A full disk, shown by a file system that is always full.
+// Case F53.
 #[test]
-fn no_space_is_told_apart_from_other_errors() {
-    let full = std::io::Error::from_raw_os_error(28);
-    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+fn a_stray_link_in_the_staging_folder_is_replaced_and_not_written_through() {
     let place = Place::new();
     let archive = place.open();
-    // A link to /dev/full takes the staged file's place, so that the write itself fails.
-    let name = {
-        let part = stage(&archive, lease(1, 1), "a", "result", b"bytes");
-        archive.discard(lease(1, 1), &[part]).expect("discards");
-        format!("1.1.1.result.{}", &sum(b"bytes")[..16])
-    };
-    let path = place.state().join("staging").join(name);
-    std::os::unix::fs::symlink("/dev/full", &path).expect("links");
-    let spool = archive.spool().join("big");
-    assert!(fs::write(&spool, b"x").is_ok());
-    match fs::OpenOptions::new().write(true).open(&path).and_then(|mut f| std::io::Write::write_all(&mut f, b"x")) {
-        Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::StorageFull),
-        Ok(()) => panic!("/dev/full took a byte"),
-    }
+    let outside = place.folder.path().join("precious");
+    fs::write(&outside, b"precious").expect("writes");
+    let name = format!("1.1.1.result.{}", &sum(b"bytes")[..16]);
+    std::os::unix::fs::symlink(&outside, place.state().join("staging").join(name)).expect("links");
     let part = stage(&archive, lease(1, 1), "a", "result", b"bytes");
-    assert_eq!(part.length, 5, "a stray link is replaced, not written through");
-    assert!(!fs::symlink_metadata(&path).expect("there").is_symlink());
+    archive.sync().expect("syncs");
+    archive.publish(&publication(lease(1, 1), "a", vec![part])).expect("publishes");
+    assert_eq!(place.read("a").as_deref(), Some("bytes"));
+    assert_eq!(fs::read(outside).expect("reads"), b"precious");
 }

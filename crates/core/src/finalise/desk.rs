@@ -539,10 +539,11 @@ impl<'r> Desk<'r> {
         self.out.papers = Some(papers);
     }
 
-    /// Keeps what was said and written by an attempt without a result.
+    /// Keeps what was said and written by an attempt without a result. What was filed for it and stands keeps its own.
     fn keep(&mut self, papers: Papers<'r>) {
         let is_something = !papers.messages.is_empty() || !papers.parts.is_empty();
-        if is_something && self.out.attempt.is_some() {
+        let has_filed = self.out.task.standing.is_some_and(|s| s.epoch == self.lease.epoch);
+        if is_something && self.out.attempt.is_some() && !has_filed {
             self.out.papers = Some(papers);
         }
     }

@@ -111,7 +111,8 @@ pub enum Record {
         /// The claim.
         lease: LeaseId,
     },
-    /// The files of a result that stands are where people look for them.
+    /// The files of a result that stands are where people look for them. It marks what is filed under the lease when its
+    /// turn comes, so a batch has its marks before its results.
     Published {
         /// The lease of the result.
         lease: LeaseId,

@@ -7,6 +7,9 @@
 //! Refuses to know rows. What is staged carries the lease and the checksum in its name, so the same bytes are staged
 //! under the same name, and other bytes never replace what a row may refer to already.
 //!
+//! A crash between staging and commit leaves strays: those in `spool/` and `staging/` are swept at the next start; what lies
+//! in `attempts/` is small and stays until its attempt is sent again or pruned.
+//!
 //! Invariants: a staged file is never cut short in place; no name of an entry leads out of OUT or into STATE; a publication
 //! becomes durable with the next [`Archive::sync`], before the batch that marks it as done.
 
@@ -289,5 +292,20 @@ fn failed(doing: &'static str, place: &Path, source: io::Error) -> ArchiveError 
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ArchiveError::Full { place },
         _ => ArchiveError::Io { doing, place, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Rule D3.
+    #[test]
+    fn no_space_and_no_quota_are_told_apart_from_other_errors() {
+        let told = |code| failed("staging", Path::new("out"), io::Error::from_raw_os_error(code));
+        for full in [28, 122] {
+            assert!(matches!(told(full), ArchiveError::Full { .. }), "error {full} of the system");
+        }
+        assert!(matches!(told(5), ArchiveError::Io { .. }), "an error of the device is no lack of space");
     }
 }

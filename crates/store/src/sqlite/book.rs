@@ -268,19 +268,21 @@ impl<'r> Book<'r> {
 
     /// Takes away what is replaced, and marks what is overtaken.
     async fn clear(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
-        let mut replaced = Bulk::new();
-        let mut overtaken = Vec::new();
+        let (mut results, mut papers, mut overtaken) = (Bulk::new(), Bulk::new(), Vec::new());
         for (id, page) in &self.tasks {
-            for epoch in page.sheets.iter().filter(|(_, sheet)| sheet.replaces).map(|(epoch, _)| epoch) {
-                replaced.row().int(id.0).int(signed(epoch.0)).end();
+            for (epoch, sheet) in page.sheets.iter().filter(|(_, sheet)| sheet.replaces) {
+                papers.row().int(id.0).int(signed(epoch.0)).end();
+                if sheet.filing.is_some() {
+                    results.row().int(id.0).int(signed(epoch.0)).end();
+                }
             }
             if page.overtakes {
                 overtaken.push(id.0);
             }
         }
-        for sql in CLEAR {
-            self.run(connection, &replaced, sql).await?;
-        }
+        self.run(connection, &results, CLEAR_RESULTS).await?;
+        self.run(connection, &papers, CLEAR_PARTS).await?;
+        self.run(connection, &papers, CLEAR_MESSAGES).await?;
         self.run(connection, &Bulk::numbers(overtaken), OVERTAKE).await.map(drop)
     }
 
@@ -368,6 +370,8 @@ impl<'r> Page<'r> {
                 earlier.overtaken = true;
             }
             self.overtakes |= stood || self.facts.run > Run::FIRST;
+            // A mark that came before this result was about what it replaces.
+            self.published.retain(|marked| *marked != epoch);
         }
         let sheet = self.sheets.entry(epoch).or_default();
         sheet.filing = filing.or(sheet.filing);
@@ -468,12 +472,14 @@ ON CONFLICT (task, epoch) DO UPDATE SET dispatcher = excluded.dispatcher, handed
   began_ms = excluded.began_ms, ended_ms = excluded.ended_ms, ending = excluded.ending, charged = excluded.charged,
   worker = excluded.worker, incarnation = excluded.incarnation, why = excluded.why";
 
-/// In this order; all take rows of task and epoch.
-const CLEAR: [&str; 3] = [
-    "DELETE FROM results WHERE (task, epoch) IN (SELECT value ->> 0, value ->> 1 FROM jsonb_each(?1))",
-    "DELETE FROM parts WHERE (task, epoch) IN (SELECT value ->> 0, value ->> 1 FROM jsonb_each(?1))",
-    "DELETE FROM messages WHERE (task, epoch) IN (SELECT value ->> 0, value ->> 1 FROM jsonb_each(?1))",
-];
+const CLEAR_RESULTS: &str =
+    "DELETE FROM results WHERE (task, epoch) IN (SELECT value ->> 0, value ->> 1 FROM jsonb_each(?1))";
+
+const CLEAR_PARTS: &str =
+    "DELETE FROM parts WHERE (task, epoch) IN (SELECT value ->> 0, value ->> 1 FROM jsonb_each(?1))";
+
+const CLEAR_MESSAGES: &str =
+    "DELETE FROM messages WHERE (task, epoch) IN (SELECT value ->> 0, value ->> 1 FROM jsonb_each(?1))";
 
 const OVERTAKE: &str = "
 UPDATE results SET published = 2

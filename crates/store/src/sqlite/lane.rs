@@ -1,7 +1,7 @@
 //! Threads that own the connections.
 //!
 //! Owns the way from a caller to a connection: each piece of work travels to a thread and runs there to its end,
-//! transaction included, whether its caller still waits or not. So a call that is dropped half-way leaves no open
+//! transaction included, once it has begun, whether its caller still waits or not. So a call that is dropped half-way leaves no open
 //! transaction (rule D3's repeats then find what was committed).
 
 use super::error::{fault, lane_gone};
@@ -76,7 +76,11 @@ impl Lane {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
             Box::pin(async move {
-                // Where the caller is gone, nobody is there to hear the answer; what was committed stays.
+                if answer.is_closed() {
+                    // Nobody waits for it any more, and nothing was begun: it is as if it had never been asked.
+                    return;
+                }
+                // Where the caller goes now, nobody is there to hear the answer; what was committed stays.
                 drop(answer.send(in_transaction(connection, mode, doing, work).await));
             })
         });

@@ -62,9 +62,12 @@ pub(super) async fn open(path: &Path, options: SqliteOptions) -> Result<(Lane, L
         .busy_timeout(BUSY)
         .statement_cache_capacity(128)
         .command_buffer_size(64)
-        .row_buffer_size(ROWS_BUFFERED)
-        .pragma("temp_store", "memory");
-    let writer = base.clone().pragma("cache_size", "-65536").pragma("journal_size_limit", "67108864");
+        .row_buffer_size(ROWS_BUFFERED);
+    let writer = base
+        .clone()
+        .pragma("temp_store", "memory")
+        .pragma("cache_size", "-65536")
+        .pragma("journal_size_limit", "67108864");
     let writer = Lane::start("store-writer", 1, writer, move |c| Box::pin(prepare_writer(c, options.durability)))
         .await
         .map_err(|e| name_path(path, e))?;
