@@ -24,11 +24,14 @@ mod effect;
 mod hear;
 mod hello;
 mod life;
+mod limits;
 mod pull;
+mod shared;
 pub(crate) mod transfer;
 
 pub use effect::{Answer, AnswerBytes, Cut, Effect, LostLease, NoiseKind, NotHeldWhy, Piece, Said, Warning};
 pub(crate) use life::LifeId;
+pub use limits::FleetLimits;
 
 use crate::id::{LeaseId, WorkerKey};
 use crate::session::{PeerId, Session, Waiting};
@@ -36,76 +39,10 @@ use crate::time::{SpanMs, TimeMs};
 use crate::token::TokenKey;
 use crate::wire::{AckWord, ToWorker, TokenText};
 use clock::{ListeningClock, Turns};
-use life::{AnswerState, Held, Roster};
+use life::{Held, Roster};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use transfer::Budget;
-
-/// What a fleet allows. Times are spans of the listening clock, sizes are bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FleetLimits {
-    /// How often each side gives a sign of life.
-    pub beat: SpanMs,
-    /// After how much silence a worker is lost.
-    pub dead_after: SpanMs,
-    /// After how long without reading a worker is cut off.
-    pub stuck_after: SpanMs,
-    /// Up to how many bytes inputs and answers travel inside their message.
-    pub inline_max: u64,
-    /// The longest piece of a file.
-    pub chunk_max: u64,
-    /// The most services of one worker.
-    pub max_services: usize,
-    /// The most slots of one worker; more count as this many.
-    pub max_slots: u32,
-    /// The most open credit of one worker; more counts as this much.
-    pub max_credit: u64,
-    /// The most leases of one worker, finished ones in its outbox included.
-    pub max_holds: usize,
-    /// The most parts of one answer.
-    pub max_parts: usize,
-    /// The most messages of one answer that are kept.
-    pub max_messages: usize,
-    /// How many tasks may be on their way to one worker without a proof of arrival. At most what its socket queues.
-    pub task_window: u64,
-    /// How many messages wait for one worker whose queue is full.
-    pub max_waiting: usize,
-    /// How many waiting messages are tried at once.
-    pub retry_burst: usize,
-    /// How many bytes of answers are wanted or not yet taken, over all workers.
-    pub wanted_total: u64,
-    /// How many pieces are outstanding on one connection, each way.
-    pub outstanding_per_peer: usize,
-    /// How many fetches of one worker wait for their turn.
-    pub max_fetches: usize,
-    /// How many bytes of answers that came inside their message are held, over all workers.
-    pub inline_budget: u64,
-}
-
-impl Default for FleetLimits {
-    fn default() -> Self {
-        Self {
-            beat: SpanMs::seconds(2),
-            dead_after: SpanMs::seconds(30),
-            stuck_after: SpanMs::seconds(30),
-            inline_max: 64 * 1024,
-            chunk_max: 128 * 1024,
-            max_services: 64,
-            max_slots: 4096,
-            max_credit: 4096,
-            max_holds: 4096,
-            max_parts: 16,
-            max_messages: 1000,
-            task_window: 16,
-            max_waiting: 4096,
-            retry_burst: 16,
-            wanted_total: 16 * 1024 * 1024,
-            outstanding_per_peer: 2,
-            max_fetches: 1024,
-            inline_budget: 64 * 1024 * 1024,
-        }
-    }
-}
 
 /// A lease that the store confirms to be its worker's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +65,10 @@ pub struct Fleet {
     turns: BTreeMap<String, Turns>,
     pull_turns: Turns,
     full: BTreeSet<PeerId>,
+    /// Leases of lost workers whose answers are in the driver's hands.
+    orphans: BTreeSet<LeaseId>,
+    /// Those whose answers could not be taken: to be told at the next tick.
+    lost_late: Vec<(Arc<WorkerKey>, LostLease)>,
     inline: Budget,
     wanted: Budget,
 }
@@ -150,6 +91,8 @@ impl Fleet {
             turns: BTreeMap::new(),
             pull_turns: Turns::default(),
             full: BTreeSet::new(),
+            orphans: BTreeSet::new(),
+            lost_late: Vec::new(),
             inline,
             wanted,
         }
@@ -203,7 +146,7 @@ impl Fleet {
         session.refused.remove(&lease);
         let (life, at) = (session.life, (session.number, session.credit.send(clock)));
         self.detach(lease);
-        self.roster.put(life, lease, Held::new(Some(at), false, Some(size)));
+        self.place(life, lease, Held::new(Some(at), false, Some(size)));
         self.leave_turns(peer);
         self.refresh(peer);
         true
@@ -239,10 +182,11 @@ impl Fleet {
             for waiting in session.queue.retry(clock, self.limits.retry_burst) {
                 match waiting {
                     Waiting::Message(message) => effects.push(Effect::Send { peer, message }),
-                    Waiting::Chunk(fetch) => {
-                        session.fetches.again();
+                    Waiting::Chunk(fetch) if self.roster.place(fetch.lease) == Some(session.life) => {
+                        session.fetches.again(fetch);
                         effects.push(fetch.asked(peer));
                     }
+                    Waiting::Chunk(_) => {}
                 }
             }
             if !session.queue.is_full() {
@@ -267,6 +211,9 @@ impl Fleet {
     /// quarter of a second or so, also when nobody speaks (rule A3).
     pub fn tick(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
         let clock = self.clock.advance(now);
+        for (worker, lost) in std::mem::take(&mut self.lost_late) {
+            effects.push(Effect::NotHeld { worker, leases: vec![lost], why: NotHeldWhy::Gone });
+        }
         let (stuck_after, dead_after) = (self.limits.stuck_after, self.limits.dead_after);
         let silent = |heard_at| self.clock.has_passed(heard_at, dead_after);
         let lost: Vec<_> = self.roster.lives().filter(|(_, life)| silent(life.heard_at)).map(|(id, _)| id).collect();
@@ -390,198 +337,4 @@ pub struct WorkerView<'a> {
     pub begun: usize,
     /// For how long it has been silent while we listened.
     pub silent: SpanMs,
-}
-
-/// What several calls share.
-impl Fleet {
-    /// Puts the connection into the turns of its services and of the pulls, or takes it out, as its state now says.
-    fn refresh(&mut self, peer: PeerId) {
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return;
-        };
-        let Some(life) = self.roster.get(session.life) else {
-            return;
-        };
-        let has_room = life.deferred == 0 && life.leases().len() < self.limits.max_holds;
-        let open = !self.draining && has_room && session.is_open(&self.limits);
-        let pulls = session.can_be_asked(&self.limits);
-        if !open {
-            self.leave_turns(peer);
-        } else if session.turn.is_none() {
-            let services = Arc::clone(&life.services);
-            let turn = self.roster.number();
-            session.turn = Some(turn);
-            for service in services.iter() {
-                self.turns.entry(service.clone()).or_default().insert(turn, peer);
-            }
-        }
-        self.refresh_pulls(peer, pulls);
-    }
-
-    fn refresh_pulls(&mut self, peer: PeerId, pulls: bool) {
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return;
-        };
-        if !pulls {
-            if let Some(turn) = session.pull_turn.take() {
-                self.pull_turns.remove(turn, peer);
-            }
-        } else if session.pull_turn.is_none() {
-            let turn = self.roster.number();
-            session.pull_turn = Some(turn);
-            self.pull_turns.insert(turn, peer);
-        }
-    }
-
-    /// Takes the connection out of the turns of its services.
-    fn leave_turns(&mut self, peer: PeerId) {
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return;
-        };
-        let Some((turn, life)) = session.turn.take().zip(self.roster.get(session.life)) else {
-            return;
-        };
-        for service in life.services.iter() {
-            if let Some(waiting) = self.turns.get_mut(service) {
-                waiting.remove(turn, peer);
-                if waiting.is_empty() {
-                    self.turns.remove(service);
-                }
-            }
-        }
-    }
-
-    /// Forgets the connection; what was under way on it ends. Its life stays.
-    fn close(&mut self, peer: PeerId, why: Cut, effects: &mut Vec<Effect>) -> Option<LifeId> {
-        self.leave_turns(peer);
-        self.refresh_pulls(peer, false);
-        let session = self.sessions.remove(&peer)?;
-        self.full.remove(&peer);
-        for (lease, transfer) in &session.transfers {
-            self.wanted.release(*lease, transfer.asked_bytes());
-            self.roster.set_answer(*lease, AnswerState::None);
-            effects.push(Effect::TransferEnded { lease: *lease, why });
-        }
-        let clock = self.clock.listened();
-        let life = self.roster.get_mut(session.life)?;
-        life.peer = None;
-        life.heard_at = clock;
-        // What could not be taken is with the worker: it offers it again when it is back.
-        let is_deferred = |held: &Held| matches!(held.answer, AnswerState::Deferred(..));
-        let deferred: Vec<_> = life.leases().iter().filter(|(_, h)| is_deferred(h)).map(|(l, _)| *l).collect();
-        for lease in deferred {
-            self.forget_words(lease);
-        }
-        Some(session.life)
-    }
-
-    /// Cuts the connection.
-    fn cut(&mut self, peer: PeerId, why: Cut, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Disconnect { peer, why });
-        if let Some(life) = self.close(peer, why, effects) {
-            self.forget_if_empty(life, effects);
-        }
-    }
-
-    /// Cuts a connection that does not read: what its worker has not begun goes back.
-    fn cut_stuck(&mut self, peer: PeerId, effects: &mut Vec<Effect>) {
-        let Some((id, life)) = self.sessions.get(&peer).and_then(|s| Some((s.life, self.roster.get(s.life)?))) else {
-            return;
-        };
-        let worker = Arc::clone(&life.worker);
-        effects.push(Effect::Warn(Warning::Stuck { worker }));
-        let is_waiting = |held: &Held| !held.began && matches!(held.answer, AnswerState::None);
-        let unbegun = life.leases().iter().filter(|(_, held)| is_waiting(held)).map(|(lease, _)| *lease).collect();
-        self.report_not_held(id, unbegun, NotHeldWhy::Stuck, effects);
-        self.cut(peer, Cut::Stuck, effects);
-    }
-
-    /// Forgets these leases of one life and says so.
-    fn report_not_held(&mut self, id: LifeId, leases: Vec<LeaseId>, why: NotHeldWhy, effects: &mut Vec<Effect>) {
-        let Some(worker) = self.roster.get(id).map(|life| Arc::clone(&life.worker)) else {
-            return;
-        };
-        let taken = leases
-            .into_iter()
-            .filter_map(|lease| self.roster.take(lease).map(|(_, held)| LostLease { lease, began: held.began }));
-        let leases: Vec<_> = taken.collect();
-        if !leases.is_empty() {
-            effects.push(Effect::NotHeld { worker, leases, why });
-        }
-    }
-
-    /// Forgets a silent worker and says what it had.
-    fn lose(&mut self, id: LifeId, effects: &mut Vec<Effect>) {
-        let Some(life) = self.roster.get(id) else {
-            return;
-        };
-        // Named before the connection is closed: an answer whose pull is under way counts as answered here.
-        let leases = life.lost_leases();
-        if let Some(peer) = life.peer {
-            effects.push(Effect::Disconnect { peer, why: Cut::Silent });
-            self.close(peer, Cut::Silent, effects);
-        }
-        if let Some(life) = self.roster.remove(id) {
-            effects.push(Effect::WorkerLost { worker: life.worker, leases });
-        }
-    }
-
-    /// Forgets a life that has neither a connection nor anything to wait for.
-    fn forget_if_empty(&mut self, id: LifeId, effects: &mut Vec<Effect>) {
-        if self.roster.get(id).is_some_and(|life| life.peer.is_none() && life.has_nothing())
-            && let Some(life) = self.roster.remove(id)
-        {
-            effects.push(Effect::WorkerLeft { worker: life.worker });
-        }
-    }
-
-    /// Forgets the lease and sends its worker the last message about it.
-    fn end(&mut self, lease: LeaseId, message: ToWorker, effects: &mut Vec<Effect>) {
-        self.inline.release_all(lease);
-        let Some((id, _)) = self.detach(lease) else {
-            return;
-        };
-        let most = self.limits.max_holds;
-        if let Some(peer) = self.roster.get(id).and_then(|life| life.peer) {
-            if let Some(session) = self.sessions.get_mut(&peer) {
-                session.note_settled(lease, most);
-            }
-            effects.push(Effect::Send { peer, message });
-            self.refresh(peer);
-        }
-        self.forget_if_empty(id, effects);
-        self.pump(effects);
-    }
-
-    /// Takes the lease from its worker, with all that is under way for it.
-    fn detach(&mut self, lease: LeaseId) -> Option<(LifeId, Held)> {
-        self.forget_words(lease);
-        let (id, held) = self.roster.take(lease)?;
-        if let Some(peer) = self.roster.get(id).and_then(|life| life.peer)
-            && let Some(session) = self.sessions.get_mut(&peer)
-        {
-            session.fetches.forget(lease);
-            if let Some(transfer) = session.transfers.remove(&lease) {
-                self.wanted.release(lease, transfer.asked_bytes());
-            }
-            self.refresh(peer);
-        }
-        Some((id, held))
-    }
-
-    /// Keeps a message for a connection whose queue is full.
-    fn keep_waiting(&mut self, peer: PeerId, waiting: Waiting, effects: &mut Vec<Effect>) {
-        let clock = self.clock.listened();
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return;
-        };
-        session.queue.was_refused(clock);
-        self.full.insert(peer);
-        effects.push(Effect::Noise { peer, kind: NoiseKind::QueueFull });
-        if session.queue.keep(waiting, self.limits.max_waiting) {
-            self.refresh(peer);
-        } else {
-            self.cut_stuck(peer, effects);
-        }
-    }
 }

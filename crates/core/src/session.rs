@@ -97,7 +97,7 @@ pub(crate) struct Fetch {
 #[derive(Debug, Default)]
 pub(crate) struct Fetches {
     waiting: VecDeque<Fetch>,
-    under_way: usize,
+    under_way: VecDeque<LeaseId>,
 }
 
 impl Session {
@@ -272,26 +272,27 @@ impl Fetches {
 
     /// The next fetch to serve, where fewer than `at_once` are under way.
     pub(crate) fn next(&mut self, at_once: usize) -> Option<Fetch> {
-        if self.under_way >= at_once {
+        if self.under_way.len() >= at_once {
             return None;
         }
         let next = self.waiting.pop_front()?;
-        self.under_way += 1;
+        self.under_way.push_back(next.lease);
         Some(next)
     }
 
-    /// One that was under way is sent, or will not be.
+    /// The oldest one under way is sent, or will not be.
     pub(crate) fn done(&mut self) {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.under_way.pop_front();
     }
 
     /// One that the queue had no room for is under way again.
-    pub(crate) fn again(&mut self) {
-        self.under_way += 1;
+    pub(crate) fn again(&mut self, fetch: Fetch) {
+        self.under_way.push_back(fetch.lease);
     }
 
-    /// Forgets what waits for `lease`.
+    /// Forgets what waits or is under way for `lease`.
     pub(crate) fn forget(&mut self, lease: LeaseId) {
         self.waiting.retain(|fetch| fetch.lease != lease);
+        self.under_way.retain(|under_way| *under_way != lease);
     }
 }

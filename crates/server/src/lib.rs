@@ -1,1 +1,26 @@
-//! Under construction.
+//! The stages of a dispatcher process and how they start and end.
+//!
+//! **Owns** the threads and channels between sockets and store: the router (sessions, leases, hand-outs), the receiver
+//! (bytes of results), the finaliser (batches, decisions, publication, claims ahead) and the input readers.
+//!
+//! **Refuses to know** command lines, signals, progress bars, and which database or socket library is in use.
+//!
+//! **Invariants**: the router never waits; "may wait for" between stages has no cycle (router → receiver → finaliser →
+//! disk and database); a stage that ends unasked ends the whole process; nobody is told "stored" before the commit.
+//!
+//! `docs/architecture.md` has the drawing.
+
+pub mod clock;
+pub mod dispatcher;
+pub mod finaliser;
+pub mod hooks;
+pub mod inputs;
+pub mod mailbox;
+pub mod progress;
+pub mod receiver;
+pub mod recovery;
+pub mod report;
+pub mod router;
+pub mod stage;
+
+pub use dispatcher::{Dispatcher, DispatcherConfig, Ended};

@@ -3,6 +3,10 @@
 //! Owns the order of these three for every backend. Knows no rows: the finaliser stages a batch, syncs it, commits the
 //! rows, and only then publishes what won.
 
+pub mod files;
+
+pub use files::{FileArchive, FileArchiveOptions, Layout};
+
 use crate::model::{PartRef, Publication};
 use dispatcher_core::id::{EntryName, LeaseId};
 use std::path::Path;
@@ -54,12 +58,15 @@ pub trait Archive: Send + Sync {
     fn spool(&self) -> &Path;
     /// Puts a part aside under its lease. Not durable before [`Archive::sync`]. The same part again replaces it.
     fn stage(&self, lease: LeaseId, entry: &EntryName, part: NewPart<'_>) -> Result<PartRef, ArchiveError>;
-    /// Makes all that was staged so far durable. After an error nothing since the last success counts as staged.
+    /// Makes all that was staged and published so far durable. After an error nothing that was staged since the last
+    /// success counts as staged. Called before a batch is committed, it also covers the publications which that batch
+    /// marks as done.
     fn sync(&self) -> Result<(), ArchiveError>;
     /// Puts the parts of a committed result where people look for them, in place of what stood there. Doing it twice is
-    /// the same as once.
+    /// the same as once. A result without such parts leaves what stood there. Durable with the next [`Archive::sync`].
     fn publish(&self, publication: &Publication) -> Result<(), ArchiveError>;
-    /// Forgets what was staged for a lease and did not win.
+    /// Forgets what was staged for a lease and did not win. Not for a repeat of a stored result: its bytes may be the
+    /// ones that are still to be published.
     fn discard(&self, lease: LeaseId, parts: &[PartRef]) -> Result<(), ArchiveError>;
     /// Removes staged and spooled files that no row names, after a crash: all but those for which `keep` says so.
     fn sweep(&self, keep: &dyn Fn(LeaseId) -> bool) -> Result<u64, ArchiveError>;

@@ -9,9 +9,14 @@
 //! batch costs a fixed number of statements; every transition of a task's row is fenced by run and epoch.
 
 pub mod archive;
+pub mod limits;
+pub mod memory;
 pub mod model;
+pub mod sqlite;
 
+pub use memory::MemoryStore;
 pub use model::*;
+pub use sqlite::{Durability, SqliteOptions, SqliteStore};
 
 use async_trait::async_trait;
 use dispatcher_core::id::{CorpusId, LeaseId, ServiceId, TaskId};

@@ -1,17 +1,15 @@
 //! What goes into the store and comes out of it.
 //!
-//! Owns plain values only. Knows no SQL.
+//! Owns plain values only. Knows no SQL. What the finaliser's rules are written in lives beside them, in
+//! [`dispatcher_core::finalise`], and is known here by the same names.
+
+pub use dispatcher_core::finalise::{Answer, DispatcherId, PartRef, Record, TaskState};
 
 use dispatcher_core::claim::Standing;
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, Run, ServiceId, TaskId, WorkerKey};
 use dispatcher_core::report::{Ending, Message, Origin, Status};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use serde::{Deserialize, Serialize};
-
-/// A dispatcher process, as the store numbers it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct DispatcherId(pub i64);
 
 /// Why the store could not do it.
 #[derive(Debug, thiserror::Error)]
@@ -100,9 +98,10 @@ pub struct Entry {
 pub struct Imported {
     /// New tasks.
     pub added: u64,
-    /// Entries that were there already.
+    /// Entries that were there already, as they are now.
     pub known: u64,
-    /// Entries whose size or time is another than their row says. Their tasks are left alone.
+    /// Entries that were there, and whose size or time is another than their row says. Their tasks are left alone.
+    /// At most as many as were given; the three together are as many as were given.
     pub changed: Vec<EntryName>,
 }
 
@@ -164,141 +163,6 @@ pub struct OpenLease {
     pub began_at: Option<TimeMs>,
 }
 
-/// A part of a result as the archive knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct PartRef {
-    /// `result`, `stdout` or `stderr`.
-    pub name: String,
-    /// Where it lies, in the archive's own words.
-    pub place: EntryName,
-    /// Where it begins there, in bytes.
-    pub offset: u64,
-    /// Its length in bytes.
-    pub length: u64,
-    /// Its SHA-256, in lower-case hexadecimal.
-    pub sha256: String,
-}
-
-/// One thing for the finaliser's next batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// A lease went to a worker.
-    HandedOut {
-        /// The lease.
-        lease: LeaseId,
-        /// To whom.
-        worker: WorkerKey,
-        /// When.
-        at: TimeMs,
-    },
-    /// Work on it began.
-    Began {
-        /// The lease.
-        lease: LeaseId,
-        /// When.
-        at: TimeMs,
-    },
-    /// A worker's result, its bytes durable in the archive already.
-    Result {
-        /// The lease it was computed under.
-        lease: LeaseId,
-        /// By whom.
-        worker: WorkerKey,
-        /// How it went.
-        status: Status,
-        /// What was said about it; cleaned.
-        messages: Vec<Message>,
-        /// Its parts.
-        parts: Vec<PartRef>,
-        /// When it was received.
-        at: TimeMs,
-    },
-    /// An attempt ended without a result. The row decides whether the task is requeued or dead.
-    Ended {
-        /// The lease.
-        lease: LeaseId,
-        /// Whose it was; `None` where no worker ever had it.
-        worker: Option<WorkerKey>,
-        /// How it ended.
-        ending: Ending,
-        /// Whether work had begun, and so whether it is charged (rule A2).
-        began: bool,
-        /// Why: a retryable cause where `ending` says so, else what we saw ourselves.
-        why: Message,
-        /// What else was said.
-        messages: Vec<Message>,
-        /// What was kept of its output.
-        parts: Vec<PartRef>,
-        /// When.
-        at: TimeMs,
-    },
-    /// The dispatcher cannot read the input: no attempt was made.
-    InputFailed {
-        /// The claim that it was found under.
-        lease: LeaseId,
-        /// What is wrong: `input_changed`, `input_missing`, `input_unreadable`, `input_timeout`.
-        why: Message,
-        /// Whether another try may help; it is charged.
-        retry: bool,
-        /// When.
-        at: TimeMs,
-    },
-    /// A claimed task goes back unsent and uncharged.
-    Returned {
-        /// The claim.
-        lease: LeaseId,
-    },
-    /// The files of a result that stands are where people look for them.
-    Published {
-        /// The lease of the result.
-        lease: LeaseId,
-    },
-}
-
-/// What became of a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// A note was taken (hand-out, begin, return, publication) or did no longer matter.
-    Noted,
-    /// The result stands; also the answer to a repeat of it.
-    Stored {
-        /// What stood until now; `None` also for a repeat.
-        replaced: Option<Standing>,
-        /// Whether it was stored before, so that nothing is to be published anew.
-        repeat: bool,
-    },
-    /// Something at least as good stands.
-    Superseded {
-        /// What stands.
-        by: Standing,
-    },
-    /// It belongs to an earlier run.
-    Stale,
-    /// The task was cancelled.
-    Cancelled,
-    /// No such task or claim.
-    Unknown,
-    /// The database refused this row alone; the task ended with that as its reason (rule D4).
-    Refused {
-        /// What the database said.
-        why: String,
-    },
-    /// The task is ready again.
-    Requeued {
-        /// Charged attempts of the run so far.
-        charged: u32,
-        /// Not before.
-        not_before: TimeMs,
-    },
-    /// The run is over without a worker's result: this stand-in stands.
-    DeadLettered {
-        /// Who filed it.
-        origin: Origin,
-        /// The reason that was stored.
-        reason: Message,
-    },
-}
-
 /// A standing result and its parts, for the publisher and for `doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
@@ -312,22 +176,6 @@ pub struct Publication {
     pub parts: Vec<PartRef>,
     /// Whether its files are in place.
     pub published: bool,
-}
-
-/// Where a task is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TaskState {
-    /// Waiting to be claimed.
-    Ready,
-    /// Claimed by a dispatcher.
-    Leased,
-    /// A worker's result stands.
-    Done,
-    /// Only a stand-in stands.
-    Dead,
-    /// An operator ended it.
-    Cancelled,
 }
 
 /// Which tasks are meant. Every field that is set must match.
@@ -428,6 +276,10 @@ pub struct AttemptRow {
     pub charged: bool,
     /// Why it ended so.
     pub why: Option<Message>,
+    /// What else was said by an attempt without a result.
+    pub messages: Vec<Message>,
+    /// What was kept of the output of an attempt without a result.
+    pub parts: Vec<PartRef>,
 }
 
 /// One result in a story.

@@ -4,12 +4,14 @@
 //! message carries which bytes. Knows nothing of sockets, and of a message only what its bytes have to be.
 //!
 //! **Invariants**: caps are checked before anything is parsed; nothing is allocated because a number in the message asks
-//! for it; no input makes it panic. What was encoded decodes to the same message; what decodes keeps the rules of
-//! `docs/protocol.md` about its bytes.
+//! for it; no input makes it panic. What was encoded decodes to the same message.
+//!
+//! A `result` or `retryable` is read whatever bytes come with it. Bytes that are not those of its parts make it unusable
+//! (rule R1), and the worker is told so; a message that nobody can read would never be answered, and be sent for ever.
 
-use crate::limits::{CHUNK_MAX, INLINE_MAX, MAX_FRAMES, MAX_HEADER, MAX_HOLDS, MAX_MESSAGE, MAX_PARTS};
+use crate::limits::{CHUNK_MAX, INLINE_MAX, MAX_FRAMES, MAX_HEADER, MAX_MESSAGE};
 use bytes::Bytes;
-use dispatcher_core::wire::{FromWorker, PartSpec, ToWorker};
+use dispatcher_core::wire::{FromWorker, ToWorker};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -48,16 +50,6 @@ pub enum CodecError {
     Header {
         /// What the parser says, cut and escaped: it may quote the header.
         why: String,
-    },
-    /// A list in the header is longer than allowed.
-    #[error("{count} {what}, at most {max} are allowed")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many there are.
-        count: usize,
-        /// How many there may be.
-        max: usize,
     },
     /// The bytes that came are not those that belong to the message.
     #[error("`{message}` {why}")]
@@ -168,26 +160,12 @@ fn split(frames: &[Bytes]) -> Result<(&Bytes, &[Bytes]), CodecError> {
 
 fn check_from_worker(message: &FromWorker, bodies: &[Bytes]) -> Result<(), CodecError> {
     match message {
-        FromWorker::Result { parts, .. } => {
-            // Without its bytes it announces them: they are wanted later.
-            if bodies.is_empty() {
-                at_most("parts", parts.len(), MAX_PARTS)
-            } else {
-                inline_parts("result", parts, bodies)
-            }
-        }
-        FromWorker::Retryable { parts, .. } => inline_parts("retryable", parts, bodies),
+        FromWorker::Result { .. } | FromWorker::Retryable { .. } => Ok(()),
         FromWorker::Part { .. } => one_piece("part", bodies),
-        FromWorker::Hello { holds, .. } => {
-            at_most("holds", holds.len(), MAX_HOLDS)?;
-            no_bodies("hello", bodies)
-        }
-        FromWorker::Beat { holds, .. } => {
-            at_most("holds", holds.len(), MAX_HOLDS)?;
-            no_bodies("beat", bodies)
-        }
+        FromWorker::Hello { .. } => no_bodies("hello", bodies),
         FromWorker::Ready { .. } => no_bodies("ready", bodies),
         FromWorker::Begun { .. } => no_bodies("begun", bodies),
+        FromWorker::Beat { .. } => no_bodies("beat", bodies),
         FromWorker::Fetch { .. } => no_bodies("fetch", bodies),
         FromWorker::Release { .. } => no_bodies("release", bodies),
         FromWorker::Bye => no_bodies("bye", bodies),
@@ -198,35 +176,14 @@ fn check_to_worker(message: &ToWorker, bodies: &[Bytes]) -> Result<(), CodecErro
     match message {
         ToWorker::Task { size, .. } => inline_input(*size, bodies),
         ToWorker::Chunk { .. } => one_piece("chunk", bodies),
-        ToWorker::Welcome { keep, drop, .. } => {
-            at_most("tokens to keep and drop", keep.len().saturating_add(drop.len()), MAX_HOLDS)?;
-            no_bodies("welcome", bodies)
-        }
-        ToWorker::Beat { unknown, .. } => {
-            at_most("unknown tokens", unknown.len(), MAX_HOLDS)?;
-            no_bodies("beat", bodies)
-        }
+        ToWorker::Welcome { .. } => no_bodies("welcome", bodies),
         ToWorker::Want { .. } => no_bodies("want", bodies),
         ToWorker::Ack { .. } => no_bodies("ack", bodies),
+        ToWorker::Beat { .. } => no_bodies("beat", bodies),
         ToWorker::Cancel { .. } => no_bodies("cancel", bodies),
         ToWorker::Drain => no_bodies("drain", bodies),
         ToWorker::Error { .. } => no_bodies("error", bodies),
     }
-}
-
-/// Each part with its own body, of the size that it says, all together small enough to travel inline.
-fn inline_parts(message: &'static str, parts: &[PartSpec], bodies: &[Bytes]) -> Result<(), CodecError> {
-    at_most("parts", parts.len(), MAX_PARTS)?;
-    if parts.len() != bodies.len() {
-        return Err(CodecError::Bodies { message, why: "has not one body for each of its parts" });
-    }
-    if parts.iter().zip(bodies).any(|(part, body)| part.size != length(body)) {
-        return Err(CodecError::Bodies { message, why: "has a body whose size is not the one of its part" });
-    }
-    if bodies.iter().map(length).sum::<u64>() > INLINE_MAX {
-        return Err(CodecError::Bodies { message, why: "has more bytes than may travel inside a message" });
-    }
-    Ok(())
 }
 
 /// The whole input, or nothing of it: then it is fetched.
@@ -254,10 +211,6 @@ fn one_piece(message: &'static str, bodies: &[Bytes]) -> Result<(), CodecError> 
 
 fn no_bodies(message: &'static str, bodies: &[Bytes]) -> Result<(), CodecError> {
     if bodies.is_empty() { Ok(()) } else { Err(CodecError::Bodies { message, why: "has bytes, and may have none" }) }
-}
-
-fn at_most(what: &'static str, count: usize, max: usize) -> Result<(), CodecError> {
-    if count > max { Err(CodecError::TooMany { what, count, max }) } else { Ok(()) }
 }
 
 fn length(body: &Bytes) -> u64 {

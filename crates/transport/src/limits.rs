@@ -19,14 +19,14 @@ pub const CHUNKS_UNDER_WAY: usize = 2;
 /// How many bytes a dispatcher wants at once over all its connections: what the results under way may cost in memory.
 pub const WANTED_MAX: u64 = 16 * 1024 * 1024;
 
-/// The longest JSON header, in bytes. It has room for [`MAX_HOLDS`] holds of 90 bytes each.
+/// The longest JSON header, in bytes. It has room for [`MAX_HOLDS`] holds of 90 bytes each, beside all else in it.
 pub const MAX_HEADER: usize = 128 * 1024;
 
 /// How many tasks a worker may have at once: 1,000 results waiting in its outbox (after which it asks for nothing more),
 /// and 400 queued or running.
 pub const MAX_HOLDS: usize = 1_400;
 
-/// The most parts one result has. There are three names for parts today.
+/// The most parts that bring their bytes inside one message. There are three names for parts today.
 pub const MAX_PARTS: usize = 8;
 
 /// The most frames one v1 message has: the mark, the header, and one for each part.

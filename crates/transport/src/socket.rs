@@ -25,15 +25,11 @@ mod peers;
 mod router;
 
 pub use dealer::{DealerEvent, DealerOptions, DealerSocket};
+pub use dispatcher_core::session::PeerId;
 pub use endpoint::{Endpoint, EndpointError};
 pub use router::{RouterEvent, RouterOptions, RouterSocket, RouterStats};
 
-use std::fmt;
 use std::path::PathBuf;
-
-/// One connection of a [`RouterSocket`]. A worker that comes back is another peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId(pub u64);
 
 /// What became of a message that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,10 +83,4 @@ pub enum SocketError {
     /// The socket is closed.
     #[error("the socket is closed")]
     Closed,
-}
-
-impl fmt::Display for PeerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "peer {}", self.0)
-    }
 }

@@ -27,6 +27,6 @@ mod work;
 pub use cancel::{Cancel, CancelReason};
 pub use outbox::OutboxKind;
 pub use run::{Stop, WorkerConfig, WorkerError, WorkerSummary, run_worker};
-pub use scratch::{SlotFolder, base_name};
+pub use scratch::{SlotFolder, base_name, tokens_worked_on};
 pub use session::{AnswerCounts, StopLevel};
 pub use work::{Assignment, Input, OutPart, Outcome, PartBody, Worker};

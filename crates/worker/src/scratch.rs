@@ -1,17 +1,25 @@
 //! The folders in which tasks are worked on.
 //!
 //! Owns the scratch folder's layout: one folder per slot, used again by the slot's next task, and one for inputs that
-//! are being fetched. A folder that could not be emptied, or that something still running may write into, is left behind
+//! are being fetched. Each slot also has a mark: a file with the token of the task it works on, by which whoever starts
+//! after a kill learns what was being worked on. A folder that could not be emptied, or that something still running may write into, is left behind
 //! for a new one. Knows nothing of tasks beyond the last piece of their input's name.
 
 use dispatcher_core::id::EntryName;
+use dispatcher_core::wire::TokenText;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How the names of marks begin.
+const MARK: &[u8] = b"working-on-";
+/// The longest token that a mark is read for, in bytes.
+const MARK_MAX: u64 = 4096;
 
 /// The name that an input gets where its own cannot be used.
 const NAMELESS: &str = "input";
@@ -38,6 +46,7 @@ pub(crate) struct SlotFolders {
     scratch: PathBuf,
     slot: usize,
     generation: u64,
+    mark: Option<File>,
 }
 
 impl SlotFolder {
@@ -118,7 +127,7 @@ impl Scratch {
 
     /// The folders of a slot.
     pub(crate) fn slot(&self, slot: usize) -> SlotFolders {
-        SlotFolders { scratch: self.path.clone(), slot, generation: 0 }
+        SlotFolders { scratch: self.path.clone(), slot, generation: 0, mark: None }
     }
 }
 
@@ -138,7 +147,55 @@ pub(crate) fn lock(folder: &Path) -> io::Result<File> {
     }
 }
 
+/// The tokens of the tasks that the worker before this one was working on when it ended, whatever ended it; also of tasks
+/// that it had just finished. To be asked before a worker starts in this scratch folder. Tokens are opaque here: whoever
+/// signed them can tell.
+///
+/// # Errors
+/// Where the folder cannot be read. One that is not there yet has no tokens.
+pub fn tokens_worked_on(scratch: &Path) -> io::Result<Vec<TokenText>> {
+    let entries = match fs::read_dir(scratch) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut tokens = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().as_bytes().starts_with(MARK) {
+            let mut text = String::new();
+            // A mark that cannot be read as text names nothing.
+            if File::open(entry.path())?.take(MARK_MAX).read_to_string(&mut text).is_ok() && !text.is_empty() {
+                tokens.push(TokenText(text));
+            }
+        }
+    }
+    Ok(tokens)
+}
+
 impl SlotFolders {
+    /// Marks `token` as being worked on. The mark survives the end of the process, not that of the machine; it costs one
+    /// write. A mark that cannot be written is no reason not to work.
+    pub(crate) fn mark(&mut self, token: &TokenText) {
+        let written = self.write_mark(token.0.as_bytes());
+        if let Err(e) = written {
+            tracing::warn!(slot = self.slot, error = %e, "what the slot works on could not be marked");
+        }
+    }
+
+    fn write_mark(&mut self, token: &[u8]) -> io::Result<()> {
+        let mark = match &self.mark {
+            Some(mark) => mark,
+            None => {
+                let name = [MARK, self.slot.to_string().as_bytes()].concat();
+                let path = self.scratch.join(OsStr::from_bytes(&name));
+                let file = File::options().create(true).truncate(false).write(true).open(path)?;
+                self.mark.insert(file)
+            }
+        };
+        mark.write_all_at(token, 0)?;
+        mark.set_len(token.len() as u64)
+    }
+
     /// The folder for the next task.
     pub(crate) fn next(&self) -> SlotFolder {
         let path = self.scratch.join(format!("slot-{}.{}", self.slot, self.generation));
@@ -225,6 +282,19 @@ mod tests {
         folders.take_back(&folder);
         assert_ne!(folders.next().path, folder.path);
         assert!(!folder.path.exists());
+    }
+
+    // Rules A2, A4.
+    #[test]
+    fn what_a_worker_was_working_on_is_known_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(tokens_worked_on(&dir.path().join("not-yet")).unwrap(), []);
+        let scratch = Scratch::open(dir.path()).unwrap();
+        let mut slot = scratch.slot(0);
+        slot.mark(&TokenText("a-longer-token".to_owned()));
+        slot.mark(&TokenText("second".to_owned()));
+        drop(slot);
+        assert_eq!(tokens_worked_on(dir.path()).unwrap(), [TokenText("second".to_owned())]);
     }
 
     #[test]

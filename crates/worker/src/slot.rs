@@ -47,6 +47,7 @@ pub(crate) fn work_on(
 ) {
     for job in jobs {
         let (token, cancel, inline_max) = (job.token.clone(), job.cancel.clone(), job.inline_max);
+        folders.mark(&token);
         let (outcome, folder) = match assignment(job, folders.next()) {
             Ok(task) => (judged(worker, &task, &cancel), Some(task.folder)),
             Err(e) => {

@@ -2,14 +2,13 @@
 
 use super::Fleet;
 use super::effect::{Answer, AnswerBytes, Cut, Effect, NoiseKind, Said};
-use super::hello::Hello;
+use super::hello::{FORGED_MAX, Hello};
 use super::life::{AnswerState, Held};
 use crate::id::LeaseId;
 use crate::report::Message;
 use crate::session::{Fetch, PeerId};
 use crate::text::{self, Note};
 use crate::time::TimeMs;
-use crate::token::TOKEN_TEXT_LEN;
 use crate::wire::{AckWord, ErrorCode, FromWorker, HoldState, PartSpec, ToWorker, TokenText};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -201,7 +200,7 @@ impl Fleet {
 
     /// An answer under a forged token is refused without a look-up (rule C13), and so that its worker forgets it.
     fn refuse_forged(&mut self, peer: PeerId, token: TokenText, effects: &mut Vec<Effect>) {
-        if token.0.len() > TOKEN_TEXT_LEN {
+        if token.0.len() > FORGED_MAX {
             return self.offend(peer, NoiseKind::BadToken, ErrorCode::BadToken, "that is no token", effects);
         }
         effects.push(Effect::Noise { peer, kind: NoiseKind::BadToken });
@@ -229,7 +228,7 @@ impl Fleet {
         if self.roster.place(lease).is_some() {
             self.move_lease(id, lease, effects);
         } else {
-            self.roster.put(id, lease, Held::new(None, *said != Said::Release, None));
+            self.place(id, lease, Held::new(None, *said != Said::Release, None));
             self.welcome_if_settled(peer, effects);
         }
         true

@@ -10,6 +10,9 @@ use crate::wire::{ErrorCode, Hold, HoldState, PROTO, ToWorker, TokenText};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Up to how many bytes a text that is no token of ours is sent back, so that its worker forgets it.
+pub(super) const FORGED_MAX: usize = 256;
+
 /// What a worker says first.
 pub(super) struct Hello {
     pub(super) proto: u32,
@@ -147,7 +150,7 @@ impl Fleet {
             }
             None => {
                 let began = state.is_some_and(HoldState::has_begun);
-                self.roster.put(id, kept.lease, Held::new(None, began, Some(kept.size)));
+                self.place(id, kept.lease, Held::new(None, began, Some(kept.size)));
             }
         }
     }
@@ -248,7 +251,9 @@ impl Fleet {
                 }
                 Err(_) => {
                     effects.push(Effect::Noise { peer, kind: NoiseKind::BadToken });
-                    listed.forged.push(hold.token);
+                    if hold.token.0.len() <= FORGED_MAX {
+                        listed.forged.push(hold.token);
+                    }
                 }
             }
         }
@@ -316,7 +321,7 @@ impl Fleet {
         if matches!(held.answer, AnswerState::Pulling) {
             effects.push(Effect::TransferEnded { lease, why: Cut::Settled });
         }
-        self.roster.put(id, lease, Held::new(None, held.began, held.size));
+        self.place(id, lease, Held::new(None, held.began, held.size));
         if let Some(peer) = self.roster.get(from).and_then(|life| life.peer) {
             self.refresh(peer);
         }

@@ -82,10 +82,11 @@ impl Life {
         self.leases.is_empty() && self.claims.is_empty()
     }
 
-    /// The leases without an answer that is on its way into the store, in the order in which they came; the first, as
-    /// many as the worker has slots, count as begun (rule A2).
+    /// The leases whose answer is not whole in the driver's hands, in the order in which they came; of those without any
+    /// answer the first, as many as the worker has slots, count as begun (rule A2).
     pub(crate) fn lost_leases(&self) -> Vec<LostLease> {
-        let unanswered = self.leases.iter().filter(|(_, held)| !matches!(held.answer, AnswerState::HandedOn(_)));
+        let is_whole = |held: &Held| matches!(&held.answer, AnswerState::HandedOn(parts) if parts.is_empty());
+        let unanswered = self.leases.iter().filter(|(_, held)| !is_whole(held));
         let mut in_order: Vec<_> = unanswered.map(|(lease, held)| (held.order, *lease, held)).collect();
         in_order.sort_unstable_by_key(|(order, ..)| *order);
         let slots = usize::try_from(self.slots).unwrap_or(usize::MAX);

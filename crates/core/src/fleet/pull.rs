@@ -1,7 +1,7 @@
 //! Bytes on request: pieces of answers that are wanted, pieces of inputs that are fetched, and answers that have to wait.
 
 use super::Fleet;
-use super::effect::{Answer, AnswerBytes, Cut, Effect, Piece, Said};
+use super::effect::{Answer, AnswerBytes, Cut, Effect, LostLease, Piece, Said};
 use super::life::AnswerState;
 use super::transfer::Transfer;
 use crate::id::LeaseId;
@@ -22,11 +22,14 @@ impl Fleet {
     /// or goes away.
     pub fn want(&mut self, lease: LeaseId, now: TimeMs, effects: &mut Vec<Effect>) {
         let clock = self.clock.advance(now);
-        let Some(AnswerState::HandedOn(parts)) = self.roster.held_mut(lease).map(|held| &mut held.answer) else {
-            effects.push(Effect::TransferEnded { lease, why: Cut::Settled });
-            return;
+        let parts = match self.roster.held_mut(lease).map(|held| &mut held.answer) {
+            Some(AnswerState::HandedOn(parts)) => std::mem::take(parts),
+            Some(AnswerState::Pulling) => return,
+            Some(AnswerState::None | AnswerState::Deferred(..)) | None => {
+                effects.push(Effect::TransferEnded { lease, why: Cut::Settled });
+                return;
+            }
         };
-        let parts = std::mem::take(parts);
         let life = self.roster.place(lease).and_then(|life| self.roster.get(life));
         let Some((peer, session)) = life.and_then(|life| life.peer).and_then(|p| Some((p, self.sessions.get_mut(&p)?)))
         else {
@@ -94,11 +97,15 @@ impl Fleet {
     }
 
     /// The answer cannot be taken now (rule D1): it stays with its worker, unacknowledged, its bytes dropped, and the
-    /// worker is sent no task meanwhile. [`Self::resume`] pushes it again.
+    /// worker is sent no task meanwhile. [`Self::resume`] pushes it again. Where its worker was lost meanwhile, the lease
+    /// is lost with it, and the next [`Self::tick`] says so.
     pub fn defer(&mut self, mut answer: Box<Answer>) {
         let lease = answer.lease;
         self.inline.release_all(lease);
         let Some(id) = self.roster.place(lease) else {
+            if self.orphans.remove(&lease) {
+                self.lost_late.push((answer.worker, LostLease { lease, began: answer.began }));
+            }
             return;
         };
         let Some(AnswerState::HandedOn(_)) = self.roster.held_mut(lease).map(|held| &held.answer) else {
@@ -202,7 +209,7 @@ impl Fleet {
             if self.roster.place(fetch.lease) == Some(session.life) {
                 effects.push(fetch.asked(peer));
             } else {
-                session.fetches.done();
+                session.fetches.forget(fetch.lease);
             }
         }
     }

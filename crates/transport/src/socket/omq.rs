@@ -86,3 +86,30 @@ fn bind_error(endpoint: &Endpoint, error: &Error) -> SocketError {
         _ => refused("cannot listen", error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sending_functions_are_called_in_one_file() {
+        let elsewhere = [include_str!("omq.rs"), include_str!("omq/router.rs"), include_str!("omq/dealer.rs")];
+        for source in elsewhere {
+            let product = source.split("#[cfg(test)]").next().unwrap_or_default();
+            for call in ["socket.send", "socket.try_send", "send_to(", "send_many(", ".sink("] {
+                assert!(!product.contains(call), "{call} outside of send.rs");
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_frame_does_not_keep_the_chunk_that_it_came_in() {
+        let chunk = Bytes::from(vec![1; 128 * 1024]);
+        let lies_within = |frame: &Bytes| chunk.as_ptr_range().contains(&frame.as_ptr());
+        let message =
+            Message::multipart([chunk.slice(..1_000), chunk.slice(1_000..1_000 + COPY_BELOW), chunk.slice(9..9)]);
+        let frames = frames(&message);
+        assert_eq!(frames.iter().map(Bytes::len).collect::<Vec<_>>(), [1_000, COPY_BELOW, 0]);
+        assert!(!lies_within(&frames[0]) && lies_within(&frames[1]), "a long one is not copied");
+    }
+}

@@ -19,6 +19,8 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(super) struct Peers {
     known: HashMap<PeerId, Peer>,
+    /// How many of them arrived and have not departed.
+    told: usize,
     /// Who owns a routing identity. An identity that a peer chose moves with the last connection that claims it.
     owners: HashMap<Bytes, PeerId>,
     leaving: VecDeque<Leaving>,
@@ -39,6 +41,8 @@ pub(super) struct Peers {
 struct Peer {
     route: Bytes,
     state: State,
+    /// Its connection is gone; messages of it may still have to be read.
+    gone: bool,
     /// How many looks had been asked for when it became known. A look can only miss who was known when it was asked for.
     since: u64,
     allowance: Allowance,
@@ -54,8 +58,6 @@ enum State {
     Cut,
     /// Turned away before it arrived. Nothing of it will be told.
     TurnedAway,
-    /// Gone, with messages that may still have to be read.
-    Leaving,
 }
 
 #[derive(Debug)]
@@ -70,6 +72,7 @@ impl Peers {
     pub(super) fn new(options: RouterOptions, most_unread: u64) -> Self {
         Self {
             known: HashMap::new(),
+            told: 0,
             owners: HashMap::new(),
             leaving: VecDeque::new(),
             cutting: Vec::new(),
@@ -113,7 +116,7 @@ impl Peers {
         let mut gone: Vec<_> = self
             .known
             .iter()
-            .filter(|(peer, known)| known.state != State::Leaving && known.since < number && !listed.contains(peer))
+            .filter(|(peer, known)| !known.gone && known.since < number && !listed.contains(peer))
             .map(|(peer, _)| *peer)
             .collect();
         gone.sort_unstable();
@@ -138,11 +141,11 @@ impl Peers {
         }
         self.read += 1;
         if let Some(known) = self.known.get_mut(&peer)
-            && matches!(known.state, State::Live | State::Leaving)
+            && known.state == State::Live
         {
             if known.allowance.spend(frames.iter().map(Bytes::as_ref), now) {
                 events.push_back(RouterEvent::Message { peer, frames });
-            } else if known.state == State::Live {
+            } else {
                 self.stats.over_allowance += 1;
                 self.cut(peer);
             }
@@ -180,7 +183,7 @@ impl Peers {
 
     /// The routing identity under which `peer` can be sent to.
     pub(super) fn route(&self, peer: PeerId) -> Option<&Bytes> {
-        let known = self.known.get(&peer).filter(|known| known.state == State::Live)?;
+        let known = self.known.get(&peer).filter(|known| known.state == State::Live && !known.gone)?;
         (self.owners.get(&known.route) == Some(&peer)).then_some(&known.route)
     }
 
@@ -199,7 +202,7 @@ impl Peers {
     /// Lets `frames` wait for `peer`, if there is room.
     pub(super) fn queue(&mut self, peer: PeerId, frames: Vec<Bytes>) -> Sent {
         let room = Room { each: self.options.backlog_each, all: self.options.backlog_all };
-        let Some(known) = self.known.get_mut(&peer) else { return Sent::Gone };
+        let Some(known) = self.known.get_mut(&peer).filter(|known| !known.gone) else { return Sent::Gone };
         if known.backlog.push(frames, room, &mut self.waiting) { Sent::Sent } else { Sent::Full }
     }
 
@@ -214,24 +217,23 @@ impl Peers {
     }
 
     pub(super) fn stats(&self) -> RouterStats {
-        RouterStats { connections: self.live(), ..self.stats }
-    }
-
-    fn live(&self) -> usize {
-        self.known.values().filter(|known| known.state == State::Live).count()
+        let connections = self.known.values().filter(|known| known.state == State::Live && !known.gone).count();
+        RouterStats { connections, ..self.stats }
     }
 
     fn arrive(&mut self, peer: PeerId, route: Bytes, now: Instant, events: &mut VecDeque<RouterEvent>) {
-        let full = self.known.len() >= self.options.max_connections;
+        let full = self.told >= self.options.max_connections;
         let state = if full { State::TurnedAway } else { State::Live };
         self.owners.insert(route.clone(), peer);
         let allowance = Allowance::new(self.options.burst_bytes, self.options.bytes_per_second, now);
         let backlog = Backlog::default();
-        self.known.insert(peer, Peer { route, state, since: self.looks, allowance, backlog, sending: false });
+        self.known
+            .insert(peer, Peer { route, state, gone: false, since: self.looks, allowance, backlog, sending: false });
         if full {
             self.stats.turned_away += 1;
             self.cutting.push(peer);
         } else {
+            self.told += 1;
             events.push_back(RouterEvent::Arrived { peer });
         }
     }
@@ -245,7 +247,7 @@ impl Peers {
         if known.state == State::TurnedAway {
             self.known.remove(&peer);
         } else {
-            known.state = State::Leaving;
+            known.gone = true;
             self.leaving.push_back(Leaving { peer, at: self.read.saturating_add(self.most_unread) });
         }
     }
@@ -257,6 +259,7 @@ impl Peers {
             let peer = first.peer;
             self.leaving.pop_front();
             self.known.remove(&peer);
+            self.told -= 1;
             events.push_back(RouterEvent::Departed { peer });
         }
     }

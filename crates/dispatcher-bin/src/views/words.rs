@@ -1,0 +1,77 @@
+//! Stored facts as words: counts, causes, times.
+
+use dispatcher_core::report::{Message, Severity};
+use dispatcher_core::time::TimeMs;
+use dispatcher_store::{Summary, TaskState};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Causes that a summary lists.
+const CAUSES_MAX: usize = 10;
+
+/// Tasks by state and status in one line.
+pub fn counts(summary: &Summary) -> String {
+    let mut parts = vec![format!("{} tasks", summary.total)];
+    parts.extend(summary.by_status.iter().filter(|(_, n)| *n > 0).map(|(s, n)| format!("{n} {}", s.as_str())));
+    let open = |state: &TaskState| !matches!(state, TaskState::Done | TaskState::Dead);
+    parts.extend(
+        summary.by_state.iter().filter(|(s, n)| open(s) && *n > 0).map(|(s, n)| format!("{n} {}", state(*s))),
+    );
+    if summary.unpublished > 0 {
+        parts.push(format!("{} not yet in place", summary.unpublished));
+    }
+    parts.join(", ")
+}
+
+/// The most frequent causes of failure, a line each.
+pub fn causes(summary: &Summary) -> Vec<String> {
+    let mut lines: Vec<String> = summary
+        .causes
+        .iter()
+        .take(CAUSES_MAX)
+        .map(|(category, what, n)| format!("  {n:>8}  {}", kind(category, what)))
+        .collect();
+    if summary.causes.len() > CAUSES_MAX {
+        lines.push(format!("  and {} other causes", summary.causes.len() - CAUSES_MAX));
+    }
+    lines
+}
+
+/// A task's state.
+pub const fn state(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Ready => "ready",
+        TaskState::Leased => "leased",
+        TaskState::Done => "done",
+        TaskState::Dead => "dead",
+        TaskState::Cancelled => "cancelled",
+    }
+}
+
+/// A message's kind.
+pub fn kind(category: &str, what: &str) -> String {
+    if what.is_empty() { category.to_owned() } else { format!("{category}:{what}") }
+}
+
+/// A message in one line.
+pub fn message(message: &Message) -> String {
+    let severity = match message.severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+        Severity::Fatal => "fatal",
+        Severity::Invalid => "invalid",
+    };
+    let kind = kind(&message.category, &message.what);
+    if message.details.is_empty() { format!("{severity} {kind}") } else { format!("{severity} {kind}: {}", message.details) }
+}
+
+/// A point in time, in UTC.
+pub fn time(at: TimeMs) -> String {
+    let span = Duration::from_millis(at.0.unsigned_abs());
+    let point: Option<SystemTime> = if at.0 < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) };
+    // Years past 9999 have no form that people read; a number says it as well.
+    match point {
+        Some(point) if (0..253_402_300_800_000).contains(&at.0) => humantime::format_rfc3339_millis(point).to_string(),
+        _ => format!("{} ms after 1970", at.0),
+    }
+}

@@ -1,0 +1,110 @@
+//! Inputs: which files are taken, what is said about the others, and what must not be mixed.
+
+use crate::kit::{Place, dispatcher, output, told};
+
+/// What a command said, for a look at its words.
+fn said(output: &std::process::Output) -> String {
+    told(output)
+}
+
+#[test]
+fn links_and_special_files_are_skipped_and_counted() {
+    let place = Place::with(&[("a", b"1")]);
+    std::os::unix::fs::symlink("a", place.inputs().join("link")).unwrap();
+    let pipe = place.inputs().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let output = place.run_well(["--exec", "cat {input}"]);
+    assert!(said(&output).contains("skipped: 1 links, 1 special files"), "{}", said(&output));
+    assert_eq!(place.tasks().len(), 1);
+}
+
+#[test]
+fn a_changed_input_is_a_named_failure_and_again_changed_takes_it_anew() {
+    let place = Place::with(&[("a", b"old"), ("b", b"same")]);
+    place.run_well(["--exec", "cat {input}"]);
+    place.input("a", b"newer");
+    let output = place.run(["--exec", "cat {input}"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("1 inputs have changed since they were imported, such as a"), "{}", said(&output));
+    assert_eq!(place.result("a"), b"old", "the old result stays until there is a new one");
+    place.run_well(["--exec", "cat {input}", "--again", "changed"]);
+    assert_eq!(place.result("a"), b"newer");
+    assert_eq!(place.story("a")["task"]["run"], 2);
+    assert_eq!(place.story("b")["task"]["run"], 1);
+    place.assert_healthy();
+}
+
+#[test]
+fn an_input_that_changes_after_its_import_fails_by_name() {
+    // Inputs that are too large to be read ahead: the first command changes the last of them.
+    let large = vec![b'x'; 100_000];
+    let place = Place::with(&[("a", &large), ("b", &large), ("c", &large), ("d", &large), ("e", &large)]);
+    let last = place.inputs().join("e");
+    let exec = format!("case {{input}} in *a) printf changed > {};; esac; cat {{input}}", last.display());
+    let output = place.run(["--shell", "--slots", "1", "--exec", &exec]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let task = place.story("e")["task"].clone();
+    assert_eq!((&task["state"], &task["last_reason"]["what"]), (&"dead".into(), &"input_changed".into()), "{task:#}");
+    assert_eq!(place.result("d"), large);
+    place.assert_healthy();
+}
+
+#[test]
+fn two_inputs_with_one_result_name_are_told_before_anything_runs() {
+    let place = Place::with(&[("x/a.md", b"1"), ("x/a.txt", b"2")]);
+    let output = place.run(["--ext", "html", "--exec", "cat {input}"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = said(&output);
+    assert!(said.contains("a.md") && said.contains("a.txt") && said.contains("a.html"), "{said}");
+    assert!(!place.out().join("x").exists());
+}
+
+#[test]
+fn another_command_or_folder_on_the_same_results_is_refused() {
+    let place = Place::with(&[("a", b"1")]);
+    place.run_well(["--exec", "cat {input}"]);
+    let output = place.run(["--exec", "wc {input}"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("holds the results of the command `cat {input}`"), "{}", said(&output));
+    std::fs::create_dir(place.path().join("other")).unwrap();
+    let other = self::output(dispatcher().current_dir(place.path()).args(["run", "other", "-o", "out", "--exec", "cat {input}"]));
+    assert_eq!(other.status.code(), Some(2));
+    assert!(said(&other).contains("holds the results of the inputs"), "{}", said(&other));
+    assert_eq!(place.result("a"), b"1");
+}
+
+#[test]
+fn results_inside_the_inputs_are_no_inputs() {
+    let place = Place::with(&[("a", b"1")]);
+    for _ in 0..2 {
+        let output = self::output(
+            dispatcher().current_dir(place.path()).args(["run", "in", "-o", "in/results", "--exec", "cat {input}"]),
+        );
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert!(said(&output).contains("is skipped as an input"), "{}", said(&output));
+    }
+    assert_eq!(std::fs::read(place.inputs().join("results/a")).unwrap(), b"1");
+    assert!(!place.inputs().join("results/results").exists());
+}
+
+#[test]
+fn wrong_command_lines_say_what_to_do() {
+    let place = Place::with(&[("a", b"1")]);
+    for (args, word) in [
+        (&["--exec", "cat {nothing}"][..], "{nothing}"),
+        (&["--exec", ""], "command"),
+        (&["--exec", "cat 'unclosed"], "quote"),
+        (&["--exec", "cat", "--ext", "a/b"], "--ext"),
+        (&["--exec", "cat", "--limit", "0s"], "time limit"),
+    ] {
+        let output = place.run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        assert!(said(&output).contains(word), "{args:?}: {}", said(&output));
+    }
+    let missing = self::output(dispatcher().args(["run", "/nowhere/at/all", "--exec", "cat"]));
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(said(&missing).contains("/nowhere/at/all"));
+    let no_state = self::output(dispatcher().current_dir(place.path()).arg("status"));
+    assert_eq!(no_state.status.code(), Some(2));
+    assert!(said(&no_state).contains("--state"), "{}", said(&no_state));
+}

@@ -1,0 +1,138 @@
+//! Kills: whatever the moment, the next start goes on, nothing is lost and nothing that was recorded is done again.
+
+use crate::kit::{Place, full, wait_for_file};
+use crate::results::{assert_gzipped, real_files};
+use std::collections::HashSet;
+
+/// A small generator with a printed seed: the moments of the kills differ from run to run and can be repeated.
+struct Dice(u64);
+
+impl Dice {
+    /// From the environment, or from the time.
+    fn cast() -> Self {
+        let seed = std::env::var("DISPATCHER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
+            u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() % u128::from(u64::MAX)).unwrap()
+        });
+        println!("DISPATCHER_SEED={seed}");
+        Self(seed)
+    }
+
+    /// A number from 1 to `most`.
+    fn upto(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most + 1
+    }
+}
+
+/// Starts, lets it come to the n-th pass of a place, and kills the whole tree there.
+fn kill_at(place: &Place, exec: &str, at: &str, n: u64) {
+    let held = place.path().join(format!("held-{at}"));
+    let _ = std::fs::remove_file(&held);
+    let mut command = place.run_command(["--shell", "--quiet", "--exec", exec]);
+    command.env("DISPATCHER_HOLD", format!("{at}:{n}")).env("DISPATCHER_HOLD_FILE", &held);
+    let running = crate::kit::Running::start(&mut command);
+    wait_for_file(&held);
+    running.kill_tree();
+}
+
+/// Which tasks have a stored result, and how many lines the log of ends has.
+fn recorded(place: &Place, log: &std::path::Path) -> (HashSet<String>, usize) {
+    let done = place.tasks().into_iter().filter(|task| task["state"] == "done");
+    let ids = done.map(|task| task["id"].to_string()).collect();
+    (ids, std::fs::read_to_string(log).unwrap_or_default().lines().count())
+}
+
+// Rules S4, D7, A2, A4.
+#[test]
+fn killed_at_five_moments_every_file_has_its_result_and_nothing_recorded_is_done_again() {
+    let mut dice = Dice::cast();
+    let place = Place::new();
+    let names = real_files(&place, if full() { 10_000 } else { 1_500 });
+    let log = place.path().join("log");
+    let exec = format!("gzip -9nc {{input}} && echo {{task}} >> {}", log.display());
+    let some = names.len() as u64;
+    let mut known = Vec::new();
+    let moments = [
+        ("imported", dice.upto(some / 1024 + 1)),
+        ("handed_out", dice.upto(some / 10)),
+        ("publishing", dice.upto(some / 10)),
+        ("committed", dice.upto(20)),
+        ("handed_out", dice.upto(some / 10)),
+    ];
+    for (at, n) in moments {
+        println!("killed at {at}, pass {n}");
+        kill_at(&place, &exec, at, n);
+        known.push(recorded(&place, &log));
+    }
+    place.run_well(["--shell", "--exec", &exec]);
+    assert_gzipped(&place, &names);
+    assert_eq!(place.tasks().len(), names.len());
+    let ends: Vec<String> = std::fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect();
+    for (done, lines) in known {
+        let again: Vec<_> = ends[lines..].iter().filter(|task| done.contains(*task)).collect();
+        assert!(again.is_empty(), "done again after their result was recorded: {again:?}");
+    }
+    place.assert_healthy();
+}
+
+/// One kill at the first pass of a place, then a start that finishes.
+fn survives_a_kill_at(at: &str) {
+    let place = Place::with_many(30);
+    kill_at(&place, "cat {input}", at, 1);
+    let stray = place.out().join(".dispatcher/staging");
+    place.run_well(["--shell", "--exec", "cat {input}"]);
+    for i in 0..30 {
+        assert_eq!(place.result(format!("00/{i:04}")), format!("input {i}\n").as_bytes());
+    }
+    let left = std::fs::read_dir(stray).map(|files| files.count()).unwrap_or(0);
+    assert_eq!(left, 0, "staged files are swept or published");
+    place.assert_healthy();
+}
+
+// Rule S4.
+#[test]
+fn a_kill_after_the_claim_committed_loses_nothing() {
+    survives_a_kill_at("claimed");
+}
+
+// Rule S4.
+#[test]
+fn a_kill_after_a_task_was_sent_loses_nothing() {
+    survives_a_kill_at("handed_out");
+}
+
+// Rule S4.
+#[test]
+fn a_kill_after_a_result_was_received_loses_nothing() {
+    survives_a_kill_at("received");
+}
+
+// Rule S4.
+#[test]
+fn a_kill_after_results_were_staged_loses_nothing() {
+    survives_a_kill_at("staged");
+}
+
+// Rules S4, D7.
+#[test]
+fn a_kill_after_the_sync_and_before_the_commit_loses_nothing() {
+    survives_a_kill_at("synced");
+}
+
+// Rules S4, D7.
+#[test]
+fn a_kill_after_the_commit_and_before_the_answer_loses_nothing() {
+    survives_a_kill_at("committed");
+}
+
+// Rule S4.
+#[test]
+fn a_kill_after_the_commit_and_before_the_publication_loses_nothing() {
+    survives_a_kill_at("publishing");
+}
+
+// Rule S4.
+#[test]
+fn a_kill_after_the_publication_and_before_its_mark_loses_nothing() {
+    survives_a_kill_at("published");
+}

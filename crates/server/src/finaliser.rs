@@ -1,0 +1,277 @@
+//! The finaliser: the one stage that writes.
+//!
+//! **Owns** the batch, the reaper's clock, claims ahead, publication, and telling the router what became of each report.
+//! **Refuses to know** sockets, sessions and wires.
+//!
+//! Invariants: a batch is staged, synced, committed and only then answered, in this order (rule D7); while the store is
+//! away or the disk is full nothing is leased (rule D3); the reaper sweeps on this stage's own clock, whatever the
+//! workers do (rule X1); one turn of the loop does each duty once.
+
+use crate::clock::Clock;
+use crate::mailbox::Outlet;
+use crate::progress::Progress;
+use crate::report::{Delivery, Order, PartBytes, Question, Reported};
+use crate::stage::StageFailure;
+use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, select};
+use dispatcher_core::batch::{Batcher, Urgency};
+use dispatcher_core::id::{CorpusId, EntryName, LeaseId, TaskId};
+use dispatcher_core::in_flight::{InFlightSet, Receipt};
+use dispatcher_core::report::Message;
+use dispatcher_core::time::{SpanMs, TimeMs};
+use dispatcher_store::archive::Archive;
+use dispatcher_store::{Corpus, DispatcherId, Publication, Record, Service, Store};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+mod claims;
+mod commit;
+mod patience;
+mod publish;
+mod questions;
+
+/// Items that close a batch (rule D2).
+pub const BATCH_MAX: usize = 1024;
+/// How long a batch may wait for more after its first item (rule D2).
+pub const BATCH_WAIT: SpanMs = SpanMs(300);
+/// How often the reaper sweeps, and how often a dry store is asked again.
+pub const SWEEP_EVERY: SpanMs = SpanMs(250);
+
+/// What the finaliser is built from.
+pub struct Parts {
+    /// Reports and notes.
+    pub deliveries: Channel<Delivery>,
+    /// Wakes: something may have become claimable.
+    pub nudges: Channel<()>,
+    /// The way to the router.
+    pub router: Outlet<Order>,
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The archive.
+    pub archive: Arc<dyn Archive>,
+    /// The leases.
+    pub set: Arc<InFlightSet>,
+    /// What the stages share.
+    pub shared: Arc<Shared>,
+    /// What people see.
+    pub progress: Arc<Progress>,
+    /// The time.
+    pub clock: Clock,
+    /// Who we are in the store.
+    pub dispatcher: DispatcherId,
+    /// Claimed tasks to hold ready for workers.
+    pub claim_ahead: usize,
+    /// How long a lost store is waited for.
+    pub store_patience: Duration,
+}
+
+/// What the stages share: a few flags and one count.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Claimed tasks that no worker has yet.
+    pub buffered: AtomicUsize,
+    /// Set while nothing may be leased: the store is away, the disk is full.
+    pub holding: AtomicBool,
+    /// Set when everything was imported: the end is when every task has ended.
+    pub finish_when_empty: AtomicBool,
+    /// Set when nothing more may be leased.
+    pub draining: AtomicBool,
+    /// Set by the finaliser when every task has ended and is published.
+    pub finished: AtomicBool,
+}
+
+/// One thing for the next batch.
+pub(crate) enum Pending {
+    /// Ready to be written; keeps its receipt until then.
+    Record(Record, Option<Receipt>),
+    /// Its bytes are to be staged first.
+    Report(Reported, Vec<PartBytes>),
+}
+
+/// The finaliser's own state.
+pub struct Finaliser {
+    parts: Parts,
+    runtime: tokio::runtime::Runtime,
+    batch: Batcher<Pending>,
+    services: Vec<Service>,
+    corpora: HashMap<CorpusId, Corpus>,
+    /// The inputs of tasks that were claimed here, to name their files.
+    entries: HashMap<TaskId, EntryName>,
+    publishing: VecDeque<Publication>,
+    publish_again_at: TimeMs,
+    sweep_at: TimeMs,
+    claim_at: TimeMs,
+}
+
+/// What woke the loop.
+enum Woken {
+    Delivery(Delivery),
+    Nudge,
+    Time,
+    RouterGone,
+}
+
+impl Finaliser {
+    /// A finaliser over `parts`.
+    ///
+    /// # Errors
+    /// Where the system gives no event loop.
+    pub fn new(parts: Parts) -> Result<Self, StageFailure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| StageFailure::System(format!("no event loop for the finaliser: {e}")))?;
+        let now = parts.clock.now();
+        Ok(Self {
+            parts,
+            runtime,
+            batch: Batcher::new(BATCH_MAX, BATCH_WAIT),
+            services: Vec::new(),
+            corpora: HashMap::new(),
+            entries: HashMap::new(),
+            publishing: VecDeque::new(),
+            publish_again_at: now,
+            sweep_at: now,
+            claim_at: now,
+        })
+    }
+
+    /// Finalises until the router and the receiver are gone and everything received is written.
+    ///
+    /// # Errors
+    /// Where the store stays away for longer than it is waited for, or the router vanished without ending.
+    pub fn run(mut self) -> Result<(), StageFailure> {
+        self.find_unpublished()?;
+        loop {
+            match self.wait() {
+                Woken::Delivery(delivery) => self.take(delivery)?,
+                Woken::Nudge => self.claim_at = self.now(),
+                Woken::Time => {}
+                Woken::RouterGone => return self.close(),
+            }
+            let idle = self.take_what_waits()?;
+            self.turn(idle)?;
+        }
+    }
+
+    /// Does each duty that is due, once.
+    fn turn(&mut self, idle: bool) -> Result<(), StageFailure> {
+        let now = self.now();
+        if now >= self.sweep_at {
+            self.sweep(now)?;
+        }
+        if self.batch.is_due(now, idle) {
+            self.write_batch()?;
+        }
+        self.publish()?;
+        self.claim_ahead()?;
+        self.finish_when_empty()
+    }
+
+    /// Everything is received: writes it, publishes what can be, and ends.
+    fn close(&mut self) -> Result<(), StageFailure> {
+        while !self.batch.is_empty() {
+            self.write_batch()?;
+        }
+        self.publish_again_at = self.now();
+        self.publish()?;
+        while !self.batch.is_empty() {
+            self.write_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next delivery, nudge or duty.
+    fn wait(&self) -> Woken {
+        let now = self.now();
+        let mut next = self.sweep_at;
+        for at in [self.batch.deadline(), self.next_publication(), self.next_claim()].into_iter().flatten() {
+            next = next.min(at);
+        }
+        let patience = Duration::from_millis(next.since(now).0);
+        select! {
+            recv(self.parts.deliveries) -> delivery => delivery.map_or(Woken::RouterGone, Woken::Delivery),
+            recv(self.parts.nudges) -> _ => Woken::Nudge,
+            default(patience) => Woken::Time,
+        }
+    }
+
+    /// Takes what is there without waiting, up to a full batch. Returns whether nothing more is there.
+    fn take_what_waits(&mut self) -> Result<bool, StageFailure> {
+        while self.batch.len() < BATCH_MAX {
+            match self.parts.deliveries.recv_timeout(Duration::ZERO) {
+                Ok(delivery) => self.take(delivery)?,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Handles one delivery.
+    fn take(&mut self, delivery: Delivery) -> Result<(), StageFailure> {
+        let now = self.now();
+        match delivery {
+            Delivery::Note(record) => {
+                let urgency = urgency(&record);
+                self.batch.push(Pending::Record(record, None), urgency, now);
+            }
+            Delivery::Complete { reported, bytes } => {
+                self.batch.push(Pending::Report(reported, bytes), Urgency::Prompt, now);
+            }
+            Delivery::Unusable { mut reported, why } => {
+                let receipt = reported.receipt.take();
+                self.batch.push(Pending::Record(unusable(reported, why), receipt), Urgency::Prompt, now);
+            }
+            Delivery::Ask(Question::Holds { worker, holds }) => self.answer_holds(worker, holds)?,
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> TimeMs {
+        self.parts.clock.now()
+    }
+
+    fn order(&self, order: Order) -> Result<(), StageFailure> {
+        if self.parts.router.send(order) { Ok(()) } else { Err(StageFailure::NeighbourGone("router")) }
+    }
+
+    fn is_draining(&self) -> bool {
+        self.parts.shared.draining.load(Ordering::Acquire)
+    }
+}
+
+/// Whether a record makes somebody wait (rule D2: hand-outs and begins alone close a batch only in time).
+const fn urgency(record: &Record) -> Urgency {
+    match record {
+        Record::HandedOut { .. } | Record::Began { .. } | Record::Published { .. } => Urgency::Relaxed,
+        _ => Urgency::Prompt,
+    }
+}
+
+/// An unusable reply as a record: no verdict, the attempt ends and is charged (rule R1).
+fn unusable(reported: Reported, why: Message) -> Record {
+    Record::Ended {
+        lease: reported.lease,
+        worker: Some(reported.worker),
+        ending: dispatcher_core::report::Ending::Unusable,
+        began: true,
+        why,
+        messages: reported.messages,
+        parts: Vec::new(),
+        at: reported.at,
+    }
+}
+
+/// The lease that a record speaks of.
+const fn lease_of(record: &Record) -> LeaseId {
+    match record {
+        Record::HandedOut { lease, .. }
+        | Record::Began { lease, .. }
+        | Record::Result { lease, .. }
+        | Record::Ended { lease, .. }
+        | Record::InputFailed { lease, .. }
+        | Record::Returned { lease }
+        | Record::Published { lease } => *lease,
+    }
+}

@@ -1,0 +1,331 @@
+//! One batch from beginning to end: stage, sync, commit, apply, answer.
+//!
+//! Owns this order (rule D7), and what each answer of the store means for memory, the archive, the worker and people.
+
+use super::{Finaliser, Pending, lease_of};
+use crate::hooks;
+use crate::report::{Order, PartBytes, Reported, Reporting};
+use crate::stage::StageFailure;
+use dispatcher_core::batch::Urgency;
+use dispatcher_core::claim::Standing;
+use dispatcher_core::id::{EntryName, LeaseId};
+use dispatcher_core::in_flight::Receipt;
+use dispatcher_core::reap::Taken;
+use dispatcher_core::report::{Ending, Message, Origin, Severity, Status};
+use dispatcher_core::slot::Settlement;
+use dispatcher_core::time::TimeMs;
+use dispatcher_core::wire::AckWord;
+use dispatcher_store::archive::{ArchiveError, NewPart, Source};
+use dispatcher_store::{Answer, PartRef, Publication, Record};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a full disk is left alone before the batch is tried again.
+const SPACE_PAUSE: Duration = Duration::from_millis(500);
+/// Due leases that one sweep takes at most; the rest falls to the next.
+const SWEEP_MAX: usize = 1024;
+
+/// What a batch is when it is committed: records, and beside each what keeps the reaper away until it is applied.
+struct Ready {
+    records: Vec<Record>,
+    receipts: Vec<Option<Receipt>>,
+}
+
+impl Finaliser {
+    /// Writes up to a batch of what waits, and tells everybody what became of it.
+    pub(super) fn write_batch(&mut self) -> Result<(), StageFailure> {
+        let pending = self.batch.take();
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let ready = self.stage(pending)?;
+        hooks::pass("synced");
+        let records = Arc::new(ready.records);
+        let now = self.now();
+        let answers = self.patiently(|store| {
+            let records = Arc::clone(&records);
+            async move { store.mark_done(&records, now).await }
+        })?;
+        hooks::pass("committed");
+        let records = Arc::unwrap_or_clone(records);
+        for (record, answer) in records.into_iter().zip(answers) {
+            self.apply(record, answer, now)?;
+        }
+        drop(ready.receipts);
+        Ok(())
+    }
+
+    /// Puts all bytes of the batch into the archive and syncs them, however long the disk is full.
+    fn stage(&mut self, pending: Vec<Pending>) -> Result<Ready, StageFailure> {
+        let mut waited = false;
+        let ready = loop {
+            match self.try_stage(&pending)? {
+                Some(records) => break records,
+                None => {
+                    waited = true;
+                    std::thread::sleep(SPACE_PAUSE);
+                }
+            }
+        };
+        if waited {
+            self.go_on();
+        }
+        let receipts = pending.into_iter().map(|item| match item {
+            Pending::Record(_, receipt) => receipt,
+            Pending::Report(mut reported, _) => reported.receipt.take(),
+        });
+        Ok(Ready { records: ready, receipts: receipts.collect() })
+    }
+
+    /// Stages and syncs once; `None` where there is no space. Staging the same part twice is the same as once.
+    fn try_stage(&mut self, pending: &[Pending]) -> Result<Option<Vec<Record>>, StageFailure> {
+        let mut records = Vec::with_capacity(pending.len());
+        let mut staged = false;
+        for item in pending {
+            records.push(match item {
+                Pending::Record(record, _) => record.clone(),
+                Pending::Report(reported, bytes) => match self.stage_report(reported, bytes)? {
+                    Ok(parts) => {
+                        staged |= !parts.is_empty();
+                        record_of(reported, parts)
+                    }
+                    Err(ArchiveError::Full { place }) => return Ok(self.no_space(&place)),
+                    Err(error) => not_writable(reported, &error),
+                },
+            });
+        }
+        if !staged {
+            return Ok(Some(records));
+        }
+        hooks::pass("staged");
+        match self.parts.archive.sync() {
+            Ok(()) => Ok(Some(records)),
+            Err(ArchiveError::Full { place }) => Ok(self.no_space(&place)),
+            Err(error) => {
+                // After a failed sync nothing counts as staged: the whole batch is staged anew.
+                self.hold(format!("the archive: {error}"));
+                Ok(None)
+            }
+        }
+    }
+
+    fn no_space<T>(&self, place: &str) -> Option<T> {
+        self.hold(format!("space for results in {place}: free some, work goes on by itself"));
+        None
+    }
+
+    /// Stages the parts of one report. A task that is known nowhere gets none: the store will say so.
+    fn stage_report(
+        &self,
+        reported: &Reported,
+        bytes: &[PartBytes],
+    ) -> Result<Result<Vec<PartRef>, ArchiveError>, StageFailure> {
+        if bytes.is_empty() {
+            return Ok(Ok(Vec::new()));
+        }
+        let Some(entry) = self.entry_of(reported.lease.task)? else { return Ok(Ok(Vec::new())) };
+        let parts = reported.parts.iter().zip(bytes).map(|(spec, bytes)| {
+            let source = match bytes {
+                PartBytes::Memory(bytes) => Source::Bytes(bytes),
+                PartBytes::Spool(path) => Source::Spool(path),
+            };
+            self.parts.archive.stage(
+                reported.lease,
+                &entry,
+                NewPart { name: &spec.name, sha256: &spec.sha256, source },
+            )
+        });
+        Ok(parts.collect())
+    }
+
+    /// Applies what the store decided of one record.
+    fn apply(&mut self, record: Record, answer: Answer, now: TimeMs) -> Result<(), StageFailure> {
+        let lease = lease_of(&record);
+        let Some(settlement) = settlement(&record, &answer) else { return Ok(()) };
+        self.parts.set.settle(lease, &settlement, now);
+        match &answer {
+            Answer::Stored { replaced, repeat } => self.stored(&record, *replaced, *repeat)?,
+            Answer::Requeued { not_before, .. } => {
+                self.parts.progress.requeued();
+                self.claim_at = self.claim_at.min(*not_before);
+            }
+            Answer::DeadLettered { .. } => {
+                self.parts.progress.ended(Status::Fatal, None);
+                self.entries.remove(&lease.task);
+            }
+            Answer::Refused { .. } => self.parts.progress.ended(Status::Fatal, None),
+            Answer::Noted
+            | Answer::Superseded { .. }
+            | Answer::Stale
+            | Answer::Cancelled
+            | Answer::Unknown => self.discard(lease, parts_of(&record)),
+        }
+        match ack(&record, &answer) {
+            Some((word, why)) => self.order(Order::Answer { lease, word, why }),
+            None => Ok(()),
+        }
+    }
+
+    /// A result stands: it is to be published, and people see it.
+    fn stored(&mut self, record: &Record, replaced: Option<Standing>, repeat: bool) -> Result<(), StageFailure> {
+        let Record::Result { lease, status, parts, .. } = record else { return Ok(()) };
+        if repeat {
+            return Ok(());
+        }
+        let entry = self.entry_of(lease.task)?.unwrap_or(EntryName(Vec::new()));
+        self.entries.remove(&lease.task);
+        self.parts.progress.ended(*status, replaced.map(|stood| stood.status));
+        self.parts.progress.stored(parts.iter().map(|part| part.length).sum());
+        self.publishing.push_back(Publication {
+            lease: *lease,
+            entry,
+            status: *status,
+            parts: parts.clone(),
+            published: false,
+        });
+        Ok(())
+    }
+
+    /// Forgets staged parts that did not win. What stays is swept at the next start.
+    fn discard(&self, lease: LeaseId, parts: &[PartRef]) {
+        if parts.is_empty() {
+            return;
+        }
+        if let Err(e) = self.parts.archive.discard(lease, parts) {
+            tracing::debug!(%lease, "a result that did not win could not be removed: {e}");
+        }
+    }
+
+    /// One sweep of the reaper: what is due joins the batch, and its workers are told to stop.
+    pub(super) fn sweep(&mut self, now: TimeMs) -> Result<(), StageFailure> {
+        self.sweep_at = now.after(super::SWEEP_EVERY);
+        let sweep = self.parts.set.sweep(now, SWEEP_MAX);
+        let (requeued, dead, forgotten) = (sweep.requeued.len(), sweep.dead.len(), sweep.forgotten.len());
+        if requeued + dead + forgotten > 0 {
+            tracing::info!(requeued, dead, forgotten, "swept");
+        }
+        for taken in sweep.requeued.into_iter().chain(sweep.dead) {
+            let why = overdue();
+            self.order(Order::Cut { lease: taken.lease, why: why.details.clone() })?;
+            self.batch.push(Pending::Record(expired(taken, why, now), None), Urgency::Prompt, now);
+        }
+        Ok(())
+    }
+}
+
+/// A lease past its deadline as a record. On the v1 wire the clock starts at `begun`, and the worker itself ends the
+/// task at its limit; who comes this far hangs (rules L3, A3).
+fn expired(taken: Taken, why: Message, at: TimeMs) -> Record {
+    Record::Ended {
+        lease: taken.lease,
+        worker: taken.worker,
+        ending: taken.ending,
+        began: taken.began,
+        why,
+        messages: Vec::new(),
+        parts: Vec::new(),
+        at,
+    }
+}
+
+fn overdue() -> Message {
+    Message {
+        severity: Severity::Fatal,
+        category: "timeout".to_owned(),
+        what: "cut_off".to_owned(),
+        details: "the task's time limit passed and its worker did not end it".to_owned(),
+    }
+}
+
+/// A complete report as a record.
+fn record_of(reported: &Reported, parts: Vec<PartRef>) -> Record {
+    let (lease, worker, at) = (reported.lease, reported.worker.clone(), reported.at);
+    let messages = reported.messages.clone();
+    match &reported.verdict {
+        Reporting::Result(status) => Record::Result { lease, worker, status: *status, messages, parts, at },
+        Reporting::Retryable(cause) => Record::Ended {
+            lease,
+            worker: Some(worker),
+            ending: Ending::RetryableCause,
+            began: true,
+            why: cause.clone(),
+            messages,
+            parts,
+            at,
+        },
+    }
+}
+
+/// A report whose bytes the archive refuses: no verdict (rule R1).
+fn not_writable(reported: &Reported, error: &ArchiveError) -> Record {
+    Record::Ended {
+        lease: reported.lease,
+        worker: Some(reported.worker.clone()),
+        ending: Ending::Unusable,
+        began: true,
+        why: Message {
+            severity: Severity::Error,
+            category: "unusable".to_owned(),
+            what: "not_writable".to_owned(),
+            details: error.to_string(),
+        },
+        messages: reported.messages.clone(),
+        parts: Vec::new(),
+        at: reported.at,
+    }
+}
+
+/// The staged parts of a record.
+fn parts_of(record: &Record) -> &[PartRef] {
+    match record {
+        Record::Result { parts, .. } | Record::Ended { parts, .. } => parts,
+        _ => &[],
+    }
+}
+
+/// What the decision means for the lease in memory; `None` where it means nothing.
+fn settlement(record: &Record, answer: &Answer) -> Option<Settlement> {
+    let lease = lease_of(record);
+    Some(match answer {
+        Answer::Noted => match record {
+            Record::Returned { .. } => Settlement::Returned,
+            _ => return None,
+        },
+        Answer::Stored { .. } => match record {
+            Record::Result { status, .. } => Settlement::Stands(Standing { epoch: lease.epoch, status: *status, origin: Origin::Worker }),
+            _ => return None,
+        },
+        Answer::Superseded { by } => Settlement::Superseded { by: *by },
+        Answer::Stale => Settlement::Stale,
+        Answer::Cancelled => Settlement::Cancelled,
+        Answer::Unknown => Settlement::Unknown,
+        Answer::Refused { .. } => Settlement::DeadLettered(stand_in(lease, Origin::ReaperStandIn)),
+        Answer::Requeued { charged, .. } => Settlement::Requeued { charged: *charged },
+        Answer::DeadLettered { origin, .. } => Settlement::DeadLettered(stand_in(lease, *origin)),
+    })
+}
+
+/// A stand-in of the dispatcher as it stands.
+const fn stand_in(lease: LeaseId, origin: Origin) -> Standing {
+    Standing { epoch: lease.epoch, status: Status::Fatal, origin }
+}
+
+/// What the worker is told; nothing of notes, and nothing of what it did not report.
+fn ack(record: &Record, answer: &Answer) -> Option<(AckWord, Option<String>)> {
+    match record {
+        Record::Result { .. } | Record::Ended { worker: Some(_), .. } => {}
+        _ => return None,
+    }
+    Some(match answer {
+        Answer::Noted | Answer::Stored { .. } | Answer::Requeued { .. } => (AckWord::Stored, None),
+        Answer::DeadLettered { reason, .. } => (AckWord::Stored, Some(reason.details.clone())),
+        Answer::Superseded { by } => {
+            (AckWord::Superseded, Some(format!("attempt {} stands with {}", by.epoch.attempt(), by.status.as_str())))
+        }
+        Answer::Stale => (AckWord::Stale, None),
+        Answer::Cancelled => (AckWord::Cancelled, None),
+        Answer::Unknown => (AckWord::Unknown, None),
+        Answer::Refused { why } => (AckWord::Refused, Some(why.clone())),
+    })
+}
+

@@ -1,0 +1,55 @@
+//! Places where a test of the built program can hold a whole process, to kill it just there.
+//!
+//! Owns the arming by environment: `DISPATCHER_HOLD=place:n` holds the process at the n-th pass of `place` for ever, and
+//! `DISPATCHER_HOLD_FILE` is made when that happens. `DISPATCHER_PANIC=place:n` panics there instead. Only builds with the
+//! feature `test-hooks` have it; in every other build a call is nothing.
+//!
+//! Places: `claimed`, `staged`, `synced`, `committed`, `publishing`, `published`, `received`, `handed_out`.
+
+/// Passes a place.
+#[cfg(not(feature = "test-hooks"))]
+#[inline]
+pub const fn pass(_place: &str) {}
+
+/// Passes a place, or holds there for ever, or panics.
+#[cfg(feature = "test-hooks")]
+pub fn pass(place: &str) {
+    use std::sync::LazyLock;
+    static HOLD: LazyLock<Option<Armed>> = LazyLock::new(|| Armed::by("DISPATCHER_HOLD"));
+    static PANIC: LazyLock<Option<Armed>> = LazyLock::new(|| Armed::by("DISPATCHER_PANIC"));
+    if PANIC.as_ref().is_some_and(|armed| armed.is_met(place)) {
+        #[expect(clippy::panic, reason = "this is what it is armed for, and no release has it")]
+        {
+            panic!("armed to panic at {place}");
+        }
+    }
+    if HOLD.as_ref().is_some_and(|armed| armed.is_met(place)) {
+        if let Ok(path) = std::env::var("DISPATCHER_HOLD_FILE") {
+            let _ = std::fs::write(path, place);
+        }
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// A place and the pass of it that is meant.
+#[cfg(feature = "test-hooks")]
+struct Armed {
+    place: String,
+    nth: u64,
+    passes: std::sync::atomic::AtomicU64,
+}
+
+#[cfg(feature = "test-hooks")]
+impl Armed {
+    fn by(variable: &str) -> Option<Self> {
+        let armed = std::env::var(variable).ok()?;
+        let (place, nth) = armed.split_once(':')?;
+        Some(Self { place: place.to_owned(), nth: nth.parse().ok()?, passes: 0.into() })
+    }
+
+    fn is_met(&self, place: &str) -> bool {
+        self.place == place && self.passes.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1 == self.nth
+    }
+}

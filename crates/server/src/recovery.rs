@@ -1,0 +1,95 @@
+//! What a crash left, put in order before anything starts (rule S4).
+//!
+//! Owns the first look at store and archive: leases of a process that is gone, staged files that no row names. Nothing
+//! that has a result runs again; what was merely handed out goes back, uncharged where its worker died with us.
+
+use crate::clock::Clock;
+use dispatcher_core::id::{LeaseId, WorkerKey};
+use dispatcher_core::report::{Ending, Message, Severity};
+use dispatcher_core::time::TimeMs;
+use dispatcher_core::token::TokenKey;
+use dispatcher_core::wire::TokenText;
+use dispatcher_store::archive::Archive;
+use dispatcher_store::{DispatcherId, OpenLease, Record, Store};
+use std::collections::HashSet;
+
+/// Rows in one transaction or page.
+const CHUNK: usize = 1024;
+
+/// Puts things in order for a dispatcher whose workers died with the process before it.
+///
+/// # Errors
+/// In words, where the store or the archive cannot be read.
+pub async fn recover(
+    store: &dyn Store,
+    archive: &dyn Archive,
+    by: DispatcherId,
+    before: &Before,
+    clock: &Clock,
+) -> Result<(), String> {
+    let kept = unpublished(store).await?;
+    let swept = archive.sweep(&|lease| kept.contains(&lease)).map_err(|e| e.to_string())?;
+    let now = clock.now();
+    let open = store.adopt(by, None, now).await.map_err(|e| e.to_string())?;
+    if swept > 0 || !open.is_empty() {
+        tracing::info!(leases = open.len(), files = swept, "took over what an earlier process left");
+    }
+    let records: Vec<Record> = open.into_iter().map(|lease| before.give_back(lease, now)).collect();
+    for chunk in records.chunks(CHUNK) {
+        store.mark_done(chunk, now).await.map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// What is known of the process before this one, whose workers died with it.
+#[derive(Debug)]
+pub struct Before {
+    worked_on: HashSet<LeaseId>,
+    host: String,
+}
+
+impl Before {
+    /// From the tokens of what it was working on at its end; what was not signed here is ignored.
+    #[must_use]
+    pub fn of(tokens: &[TokenText], key: &TokenKey, host: &str) -> Self {
+        let worked_on = tokens.iter().filter_map(|token| key.read(token).ok()).collect();
+        Self { worked_on, host: host.to_owned() }
+    }
+
+    /// One of its leases as a record. A hand-out is written with the next batch, and a task can kill the process before
+    /// that: what it was working on counts as handed out all the same, or such a task would come back for ever (rule A4).
+    fn give_back(&self, open: OpenLease, now: TimeMs) -> Record {
+        let lease = open.task.lease;
+        let unwritten = || WorkerKey { name: self.host.clone(), incarnation: "unknown".to_owned() };
+        let Some(worker) = open.worker.or_else(|| self.worked_on.contains(&lease).then(unwritten)) else {
+            return Record::Returned { lease };
+        };
+        Record::Ended {
+            lease,
+            worker: Some(worker),
+            ending: Ending::WorkerLost,
+            // Its worker was part of that process: free of charge (rule A2).
+            began: false,
+            why: Message {
+                severity: Severity::Info,
+                category: "dispatcher".to_owned(),
+                what: "process_lost".to_owned(),
+                details: "the process that worked on it ended before it had a result".to_owned(),
+            },
+            messages: Vec::new(),
+            parts: Vec::new(),
+            at: now,
+        }
+    }
+}
+
+/// The leases whose staged files are still needed.
+async fn unpublished(store: &dyn Store) -> Result<HashSet<LeaseId>, String> {
+    let (mut leases, mut after) = (HashSet::new(), None);
+    loop {
+        let page = store.unpublished(after, CHUNK).await.map_err(|e| e.to_string())?;
+        let Some(last) = page.last() else { return Ok(leases) };
+        after = Some(last.lease);
+        leases.extend(page.iter().map(|publication| publication.lease));
+    }
+}

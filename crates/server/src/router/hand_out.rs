@@ -1,0 +1,143 @@
+//! Hand-outs: from the stock to a worker with credit.
+//!
+//! Owns the order lease → send → note, and its undoing where the socket refuses (rules L2, L9).
+
+use super::stock::Loaded;
+use super::{Router, StageFailure};
+use dispatcher_core::lease::{Grant, LeaseRefusal, LeaseStart, Terms, ToldApart};
+use dispatcher_core::session::PeerId;
+use dispatcher_core::wire::ToWorker;
+use dispatcher_store::Record;
+use std::sync::atomic::Ordering;
+
+/// Hand-outs of one turn; then the socket is read again.
+const HAND_OUTS_A_TURN: usize = 64;
+
+/// What came of one hand-out.
+enum HandOut {
+    /// The task is on its way.
+    Done,
+    /// This worker cannot take it; another may.
+    NotThisOne,
+    /// Nobody can be given anything now.
+    Stop,
+}
+
+impl Router {
+    /// Hands out what is ready, service by service in turn, as far as workers asked and limits allow.
+    pub(super) fn hand_out(&mut self) -> Result<(), StageFailure> {
+        let services: Vec<String> =
+            self.stock.ready.iter().filter(|(_, queue)| !queue.is_empty()).map(|(name, _)| name.clone()).collect();
+        let mut left = HAND_OUTS_A_TURN;
+        let mut more = !services.is_empty();
+        while more && left > 0 && self.may_lease() {
+            more = false;
+            for service in &services {
+                match self.hand_out_one(service)? {
+                    Some(HandOut::Done) => {
+                        more = true;
+                        left = left.saturating_sub(1);
+                    }
+                    Some(HandOut::NotThisOne) => more = true,
+                    Some(HandOut::Stop) => return Ok(()),
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is leased while the store is away, at a drain, or when reports wait.
+    fn may_lease(&self) -> bool {
+        let shared = &self.parts.shared;
+        !shared.holding.load(Ordering::Acquire)
+            && !shared.draining.load(Ordering::Acquire)
+            && !self.is_overloaded()
+            && !self.parts.set.is_saturated()
+    }
+
+    /// Hands out the next task of a service, if there is one and somebody takes it.
+    fn hand_out_one(&mut self, service: &str) -> Result<Option<HandOut>, StageFailure> {
+        let Some(queue) = self.stock.ready.get_mut(service) else { return Ok(None) };
+        if queue.is_empty() {
+            return Ok(None);
+        }
+        let Some(peer) = self.fleet.next_taker(service) else { return Ok(None) };
+        let Some(loaded) = queue.pop_front() else { return Ok(None) };
+        self.try_hand_out(peer, loaded).map(Some)
+    }
+
+    /// Leases, sends, notes; or undoes.
+    fn try_hand_out(&mut self, peer: PeerId, loaded: Loaded) -> Result<HandOut, StageFailure> {
+        let now = self.now();
+        let Some(worker) = self.fleet.worker_at(peer).cloned() else {
+            return Ok(self.put_back(loaded, HandOut::NotThisOne));
+        };
+        let task = &loaded.work.task;
+        let lease = task.lease;
+        let terms = Terms {
+            service: task.service,
+            budget: loaded.work.budget,
+            timeout: task.timeout_ms,
+            start: LeaseStart::AtBegun,
+            cut_off: self.parts.kill_grace.plus(self.parts.fleet.dead_after),
+            told_apart: ToldApart::ByToken,
+        };
+        let grant = Grant {
+            lease,
+            worker: Some((*worker).clone()),
+            terms,
+            retries: task.charged,
+            freed: 0,
+            cause: task.last_cause.clone(),
+            reason: None,
+        };
+        let leased = match self.parts.set.lease(grant, now) {
+            Ok(leased) => leased,
+            Err(refusal) => return self.refused(loaded, &refusal),
+        };
+        let message = ToWorker::Task {
+            token: self.fleet.token(lease),
+            task: lease.task,
+            service: loaded.work.service.clone(),
+            corpus: loaded.work.corpus.clone(),
+            entry: task.entry.clone(),
+            size: task.input_size,
+            limit_ms: leased.limit.0,
+            attempt: lease.epoch.attempt(),
+        };
+        if !self.send(peer, &message, loaded.body.as_slice()) {
+            self.parts.set.undo(lease, now);
+            let mut effects = Vec::new();
+            self.fleet.unsent(peer, now, &mut effects);
+            self.act(effects, &[])?;
+            return Ok(self.put_back(loaded, HandOut::NotThisOne));
+        }
+        self.fleet.sent(peer, lease, task.input_size, now);
+        self.parts.shared.buffered.fetch_sub(1, Ordering::AcqRel);
+        self.out.insert(lease, loaded.work);
+        crate::hooks::pass("handed_out");
+        self.note(Record::HandedOut { lease, worker: (*worker).clone(), at: now })?;
+        Ok(HandOut::Done)
+    }
+
+    /// The task goes to the front of its queue, uncharged.
+    fn put_back(&mut self, loaded: Loaded, what: HandOut) -> HandOut {
+        self.stock.ready.entry(loaded.work.service.clone()).or_default().push_front(loaded);
+        what
+    }
+
+    /// The set refuses: at the limit the task waits; a claim that is out of date goes back to the store.
+    fn refused(&mut self, loaded: Loaded, refusal: &LeaseRefusal) -> Result<HandOut, StageFailure> {
+        match refusal {
+            LeaseRefusal::Saturated { .. } => Ok(self.put_back(loaded, HandOut::Stop)),
+            LeaseRefusal::HardLimit { .. } => Err(StageFailure::HardLimit(refusal.to_string())),
+            _ => {
+                tracing::debug!(lease = %loaded.work.task.lease, "a claim was not leased: {refusal}");
+                self.parts.shared.buffered.fetch_sub(1, Ordering::AcqRel);
+                self.note(Record::Returned { lease: loaded.work.task.lease })?;
+                Ok(HandOut::Done)
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What the pipeline's tests share: a dispatcher in a folder of its own, and workers good and bad.
+
+use bytes::Bytes;
+use crossbeam_channel::Receiver;
+use dispatcher_core::fleet::FleetLimits;
+use dispatcher_core::id::{EntryName, TaskId};
+use dispatcher_core::in_flight::Limits;
+use dispatcher_core::time::SpanMs;
+use dispatcher_core::wire::{FromWorker, PROTO, ToWorker};
+use dispatcher_server::inputs::mtime_of;
+use dispatcher_server::{Dispatcher, DispatcherConfig, Ended};
+use dispatcher_store::archive::{FileArchive, FileArchiveOptions, Layout};
+use dispatcher_store::{Entry, MemoryStore, ServiceSettings, Store, Story, Summary, TaskFilter, TaskState};
+use dispatcher_transport::codec;
+use dispatcher_transport::socket::{DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent};
+use dispatcher_worker::{Assignment, Cancel, OutPart, Outcome, Stop, Worker, WorkerConfig, WorkerSummary, run_worker};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// Beyond this a test is stuck; nothing waits for it to pass.
+pub const TOO_LONG: Duration = Duration::from_secs(120);
+/// The service of the tests.
+pub const SERVICE: &str = "echo";
+
+/// A dispatcher, and all that it works on.
+pub struct Place {
+    dir: TempDir,
+    pub store: Arc<dyn Store>,
+    runtime: Runtime,
+    dispatcher: Dispatcher,
+}
+
+/// What a test may choose.
+pub struct Setup {
+    pub store: Arc<dyn Store>,
+    pub fleet: FleetLimits,
+    pub limits: Limits,
+    pub service: ServiceSettings,
+    pub inputs: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            store: Arc::new(MemoryStore::new()),
+            fleet: FleetLimits::default(),
+            limits: Limits::default(),
+            service: ServiceSettings::default(),
+            inputs: 1,
+        }
+    }
+}
+
+impl Place {
+    /// Imports small inputs and starts a dispatcher on them.
+    pub fn start(setup: Setup) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let inputs = dir.path().join("in");
+        let sockets = dir.path().join("s");
+        std::fs::create_dir(&inputs).unwrap();
+        std::fs::DirBuilder::new().mode(0o700).create(&sockets).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let entries: Vec<Entry> = (0..setup.inputs).map(|i| input(&inputs, i)).collect();
+        let store = setup.store;
+        runtime.block_on(async {
+            let service = store.put_service(SERVICE, &setup.service).await.unwrap();
+            let corpus = store.put_corpus("inputs", inputs.as_os_str().as_bytes()).await.unwrap();
+            store.import(service.id, corpus.id, &entries).await.unwrap();
+        });
+        let archive = FileArchive::open(FileArchiveOptions {
+            out: dir.path().join("out"),
+            state: dir.path().join("out/.dispatcher"),
+            layout: Layout::same_names(),
+        });
+        let config = DispatcherConfig {
+            endpoint: Endpoint::ipc(sockets.join("r")).unwrap(),
+            host: "here".to_owned(),
+            limits: setup.limits,
+            fleet: setup.fleet,
+            kill_grace: SpanMs(100),
+            claim_ahead: 256,
+            store_patience: Duration::from_secs(1),
+            drain_limit: Duration::from_secs(20),
+            worked_on: Vec::new(),
+        };
+        let dispatcher = Dispatcher::start(config, Arc::clone(&store), Arc::new(archive.unwrap())).unwrap();
+        Self { dir, store, runtime, dispatcher }
+    }
+
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::ipc(self.dir.path().join("s/r")).unwrap()
+    }
+
+    pub fn out(&self) -> PathBuf {
+        self.dir.path().join("out")
+    }
+
+    pub fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
+    }
+
+    pub fn summary(&self) -> Summary {
+        self.runtime.block_on(self.store.summary(&TaskFilter::default())).unwrap()
+    }
+
+    pub fn count(&self, state: TaskState) -> u64 {
+        self.summary().by_state.iter().find(|(s, _)| *s == state).map_or(0, |(_, n)| *n)
+    }
+
+    pub fn story(&self, task: i64) -> Story {
+        self.runtime.block_on(self.store.story(TaskId(task))).unwrap().unwrap()
+    }
+
+    /// Runs until every task has ended, with the workers that are there, and ends them.
+    pub fn finish(mut self, stops: &[Stop]) -> Finished {
+        self.dispatcher.finish_when_empty();
+        let began = Instant::now();
+        let ends: Receiver<_> = self.dispatcher.ends().clone();
+        loop {
+            if self.dispatcher.is_finished() {
+                stops.iter().for_each(Stop::drain);
+            }
+            assert!(began.elapsed() < TOO_LONG, "it does not finish: {:?}", self.summary());
+            let Ok(end) = ends.recv_timeout(Duration::from_millis(20)) else { continue };
+            match self.dispatcher.ended(end) {
+                Some(Ended::Well { finished }) => {
+                    assert!(finished);
+                    break;
+                }
+                Some(died) => panic!("{died:?}"),
+                None => {}
+            }
+        }
+        let audit = self.runtime.block_on(self.store.audit()).unwrap();
+        assert_eq!(audit.differences, [], "the books balance");
+        assert_eq!(audit.out, 0, "no lease is left over");
+        assert_eq!(self.dispatcher.in_flight(), 0);
+        Finished { place: self }
+    }
+}
+
+/// A place after its end.
+pub struct Finished {
+    pub place: Place,
+}
+
+/// The i-th input.
+fn input(folder: &std::path::Path, i: usize) -> Entry {
+    let path = folder.join(format!("{i:06}"));
+    std::fs::write(&path, format!("input {i}")).unwrap();
+    let meta = std::fs::metadata(&path).unwrap();
+    let name = EntryName(format!("{i:06}").into_bytes());
+    Entry { name, size: meta.len(), mtime_ns: mtime_of(&meta), priority: 0 }
+}
+
+/// Answers with its input, at once.
+pub struct Echo;
+
+impl Worker for Echo {
+    fn work(&self, task: &Assignment, _cancel: &Cancel) -> Outcome {
+        Outcome::done(vec![OutPart::result(task.input.read().unwrap())])
+    }
+}
+
+/// A worker on threads of its own.
+pub struct Running {
+    pub stop: Stop,
+    pub thread: JoinHandle<WorkerSummary>,
+}
+
+/// Starts a good worker.
+pub fn start_worker(place: &Place, name: &str, slots: u32, work: Arc<dyn Worker>) -> Running {
+    let stop = Stop::new();
+    let scratch = place.dir.path().join(format!("scratch-{name}"));
+    let config = WorkerConfig { slots, prefetch: slots, ..WorkerConfig::new(place.endpoint(), name, name, SERVICE, scratch) };
+    let asked = stop.clone();
+    let thread = std::thread::spawn(move || run_worker(config, work, asked).unwrap());
+    Running { stop, thread }
+}
+
+/// A worker that does only what a test says.
+pub struct Puppet {
+    runtime: Runtime,
+    socket: Option<DealerSocket>,
+}
+
+impl Puppet {
+    /// Connects and says hello.
+    pub fn join(place: &Place, name: &str, slots: u32) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let socket = {
+            let _inside = runtime.enter();
+            DealerSocket::connect(&place.endpoint(), DealerOptions::default()).unwrap()
+        };
+        let mut puppet = Self { runtime, socket: Some(socket) };
+        while !matches!(puppet.event(), DealerEvent::Connected) {}
+        puppet.say(&FromWorker::Hello {
+            proto: PROTO,
+            name: name.to_owned(),
+            incarnation: name.to_owned(),
+            services: vec![SERVICE.to_owned()],
+            slots,
+            holds: Vec::new(),
+        });
+        puppet.hear_until("a welcome", |said| matches!(said, ToWorker::Welcome { .. }));
+        puppet
+    }
+
+    fn event(&mut self) -> DealerEvent {
+        let socket = self.socket.as_mut().unwrap();
+        self.runtime.block_on(async { tokio::time::timeout(TOO_LONG, socket.next()).await.unwrap().unwrap() })
+    }
+
+    pub fn say(&mut self, message: &FromWorker) {
+        self.say_with(message, &[]);
+    }
+
+    pub fn say_with(&mut self, message: &FromWorker, bodies: &[Bytes]) {
+        let frames = codec::encode_from_worker(message, bodies);
+        self.say_frames(frames);
+    }
+
+    pub fn say_frames(&mut self, frames: Vec<Bytes>) {
+        let socket = self.socket.as_mut().unwrap();
+        let sent = self.runtime.block_on(socket.send(frames, TOO_LONG));
+        assert_eq!(sent, Sent::Sent);
+    }
+
+    /// The next message that is meant, and its bytes; others are passed over.
+    pub fn hear_until(&mut self, what: &str, meant: impl Fn(&ToWorker) -> bool) -> (ToWorker, Vec<Bytes>) {
+        loop {
+            match self.event() {
+                DealerEvent::Message { frames } => {
+                    let (said, bodies) = codec::decode_to_worker(&frames).unwrap();
+                    if meant(&said) {
+                        return (said, bodies);
+                    }
+                }
+                DealerEvent::Disconnected => panic!("cut while waiting for {what}"),
+                DealerEvent::Connected => {}
+            }
+        }
+    }
+
+    /// The next task's token.
+    pub fn hear_task(&mut self) -> dispatcher_core::wire::TokenText {
+        let (said, _) = self.hear_until("a task", |said| matches!(said, ToWorker::Task { .. }));
+        let ToWorker::Task { token, .. } = said else { unreachable!() };
+        token
+    }
+
+    /// Goes away without a word.
+    pub fn vanish(mut self) {
+        drop(self.socket.take());
+    }
+}
+
+/// Waits until `condition` holds, giving the processor away in between.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < TOO_LONG, "waited too long until {what}");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,8 @@
+//! The stages together: a dispatcher over real sockets, with real workers, broken ones and vanishing ones.
+
+#![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
+
+mod kit;
+mod lost;
+mod unusable;
+mod whole;

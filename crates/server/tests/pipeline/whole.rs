@@ -1,0 +1,63 @@
+//! Whole runs with good workers.
+
+use crate::kit::{Echo, Place, Setup, start_worker};
+use dispatcher_core::report::Status;
+use dispatcher_store::TaskState;
+use std::sync::Arc;
+
+fn every_task_ends(workers: usize, inputs: usize) {
+    let place = Place::start(Setup { inputs, ..Setup::default() });
+    let running: Vec<_> = (0..workers).map(|n| start_worker(&place, &format!("w{n}"), 1, Arc::new(Echo))).collect();
+    let stops: Vec<_> = running.iter().map(|worker| worker.stop.clone()).collect();
+    let place = place.finish(&stops).place;
+    let mut stored = 0;
+    for worker in running {
+        let summary = worker.thread.join().unwrap();
+        assert_eq!(summary.answers.unknown, 0, "no result is dropped as unknown");
+        assert_eq!(summary.answers.superseded + summary.answers.stale + summary.answers.refused, 0);
+        stored += summary.answers.stored;
+    }
+    assert_eq!(stored, inputs as u64, "each task was done once");
+    assert_eq!(place.count(TaskState::Done), inputs as u64);
+    for i in [0, inputs / 2, inputs - 1] {
+        assert_eq!(std::fs::read(place.out().join(format!("{i:06}"))).unwrap(), format!("input {i}").as_bytes());
+    }
+}
+
+// Rules L2, D7, A1. Case F01.
+#[test]
+fn workers_that_answer_at_once_find_their_leases_on_record() {
+    let (inputs, rounds) = if std::env::var_os("DISPATCHER_FULL").is_some() { (20_000, 10) } else { (1_500, 1) };
+    for _ in 0..rounds {
+        every_task_ends(8, inputs);
+        every_task_ends(16, inputs);
+    }
+}
+
+// Rules C1, D2.
+#[test]
+fn a_status_and_its_messages_come_through() {
+    use dispatcher_core::report::{Message, Severity};
+    use dispatcher_worker::{Assignment, Cancel, Outcome, Worker};
+    struct Grumbling;
+    impl Worker for Grumbling {
+        fn work(&self, _task: &Assignment, _cancel: &Cancel) -> Outcome {
+            let message = Message {
+                severity: Severity::Warning,
+                category: "font".to_owned(),
+                what: "missing".to_owned(),
+                details: "a NUL \0 and more".to_owned(),
+            };
+            Outcome::Done { status: Status::Warning, messages: vec![message], parts: Vec::new() }
+        }
+    }
+    let place = Place::start(Setup::default());
+    let worker = start_worker(&place, "w", 1, Arc::new(Grumbling));
+    let place = place.finish(&[worker.stop.clone()]).place;
+    worker.thread.join().unwrap();
+    let story = place.story(1);
+    assert_eq!(story.task.standing.unwrap().status, Status::Warning);
+    let messages = &story.results[0].messages;
+    assert_eq!(messages[0].what, "missing");
+    assert!(!messages[0].details.contains('\0'), "{:?}", messages[0].details);
+}

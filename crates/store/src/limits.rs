@@ -1,0 +1,76 @@
+//! What every store can hold, checked before anything is written, so that stores cannot differ in it.
+
+use crate::model::{Entry, ErrorClass, ServiceSettings, StoreError};
+use dispatcher_core::finalise::{PartRef, Record};
+use dispatcher_core::report::Message;
+use std::collections::HashSet;
+
+/// The longest name of an entry, in bytes: as long as a path may be.
+pub const MAX_ENTRY: usize = 4096;
+
+/// How many entries one transaction of an import takes.
+pub const CHUNK: usize = 1024;
+
+/// How many records one transaction of [`crate::Store::mark_done`] takes.
+pub const BATCH: usize = 16_384;
+
+/// How many tasks one claim, one page and one piece of a command take at most, whatever is asked for.
+pub const PAGE: usize = 10_000;
+
+/// How many kinds of causes a summary lists.
+pub(crate) const CAUSES: usize = 20;
+
+/// Sizes, times and counts are kept as signed 64-bit numbers.
+pub(crate) fn whole(number: u64, what: &'static str) -> Result<i64, String> {
+    i64::try_from(number).map_err(|_| format!("{what} is {number}, more than can be stored"))
+}
+
+pub(crate) fn bad_row(doing: &'static str, why: String) -> StoreError {
+    StoreError { class: ErrorClass::BadRow, doing, why }
+}
+
+pub(crate) fn check_settings(settings: &ServiceSettings) -> Result<(), String> {
+    whole(settings.timeout_ms.0, "the time-out")?;
+    whole(settings.result_cap, "the result cap")?;
+    whole(settings.retry_delay_ms.0, "the retry delay").map(drop)
+}
+
+pub(crate) fn check_entry(entry: &Entry) -> Result<(), String> {
+    if entry.name.0.is_empty() {
+        return Err("an entry has no name".to_owned());
+    }
+    if entry.name.0.len() > MAX_ENTRY {
+        return Err(format!("the name of an entry has {} bytes, more than {MAX_ENTRY}", entry.name.0.len()));
+    }
+    whole(entry.size, "the size of an entry").map(drop)
+}
+
+pub(crate) fn check_record(record: &Record) -> Result<(), String> {
+    let parts: &[PartRef] = match record {
+        Record::Result { parts, .. } | Record::Ended { parts, .. } => parts,
+        _ => &[],
+    };
+    for part in parts {
+        whole(part.offset, "the offset of a part")?;
+        whole(part.length, "the length of a part")?;
+    }
+    Ok(())
+}
+
+/// The gravest message, the first of those equally grave: what a failure is counted under.
+pub(crate) fn worst<'m>(messages: impl Iterator<Item = &'m Message>) -> Option<&'m Message> {
+    messages.fold(None, |worst: Option<&Message>, m| match worst {
+        Some(w) if w.severity >= m.severity => Some(w),
+        _ => Some(m),
+    })
+}
+
+/// Takes the next chunk off `entries`: up to [`CHUNK`], and up to a name that is in it already, so that a name given
+/// twice means the same as two calls.
+pub(crate) fn next_chunk<'e>(entries: &mut &'e [Entry]) -> Option<&'e [Entry]> {
+    let mut names = HashSet::with_capacity(entries.len().min(CHUNK));
+    let length = entries.iter().take(CHUNK).take_while(|e| names.insert(e.name.0.as_slice())).count();
+    let (chunk, rest) = entries.split_at_checked(length)?;
+    *entries = rest;
+    (!chunk.is_empty()).then_some(chunk)
+}

@@ -1,0 +1,192 @@
+//! Tasks in memory: the reference for every other store, and a store for tests.
+//!
+//! Owns the plainest form of each verb: maps under one lock, linear scans. Nothing survives the process.
+
+mod answers;
+mod rows;
+
+use crate::limits::{self, PAGE, check_settings};
+use crate::model::{
+    Audit, Claim, ClaimedTask, Corpus, DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Progress, Publication,
+    Service, ServiceSettings, StoreError, Story, Summary, TaskFilter, TaskRow,
+};
+use crate::{Answer, DispatcherId, Record, Store};
+use async_trait::async_trait;
+use dispatcher_core::finalise;
+use dispatcher_core::id::{CorpusId, EntryName, LeaseId, ServiceId, TaskId};
+use dispatcher_core::time::TimeMs;
+use rows::Rows;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A [`Store`] that forgets everything with the process.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    rows: Mutex<Rows>,
+}
+
+impl MemoryStore {
+    /// An empty store with a token key of its own.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut key = [0; 32];
+        let token_key = getrandom::fill(&mut key).ok().map(|()| key);
+        Self { rows: Mutex::new(Rows::new(token_key)) }
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn token_key(&self) -> Result<[u8; 32], StoreError> {
+        self.rows().token_key.ok_or_else(|| StoreError {
+            class: ErrorClass::Misconfigured,
+            doing: "making the token key",
+            why: "the system gave no random bytes".to_owned(),
+        })
+    }
+
+    async fn put_service(&self, name: &str, settings: &ServiceSettings) -> Result<Service, StoreError> {
+        check_settings(settings).map_err(|why| limits::bad_row("storing a service", why))?;
+        let mut rows = self.rows();
+        if let Some(service) = rows.services.iter_mut().find(|s| s.name == name) {
+            service.settings = settings.clone();
+            return Ok(service.clone());
+        }
+        let id = ServiceId(rows.services.len() as i64 + 1);
+        let service = Service { id, name: name.to_owned(), settings: settings.clone() };
+        rows.services.push(service.clone());
+        Ok(service)
+    }
+
+    async fn services(&self) -> Result<Vec<Service>, StoreError> {
+        Ok(self.rows().services.clone())
+    }
+
+    async fn put_corpus(&self, name: &str, root: &[u8]) -> Result<Corpus, StoreError> {
+        let mut rows = self.rows();
+        let root = EntryName(root.to_vec());
+        match rows.corpora.iter().find(|c| c.name == name) {
+            Some(corpus) if corpus.root == root => Ok(corpus.clone()),
+            Some(corpus) => {
+                let why = format!("there is a corpus {name:?} with the folder {}, not {root}", corpus.root);
+                Err(StoreError { class: ErrorClass::Conflict, doing: "storing a corpus", why })
+            }
+            None => {
+                let id = CorpusId(rows.corpora.len() as i64 + 1);
+                let corpus = Corpus { id, name: name.to_owned(), root, parent: None };
+                rows.corpora.push(corpus.clone());
+                Ok(corpus)
+            }
+        }
+    }
+
+    async fn corpora(&self) -> Result<Vec<Corpus>, StoreError> {
+        Ok(self.rows().corpora.clone())
+    }
+
+    async fn import(&self, service: ServiceId, corpus: CorpusId, entries: &[Entry]) -> Result<Imported, StoreError> {
+        let mut imported = Imported::default();
+        let mut rest = entries;
+        while let Some(chunk) = limits::next_chunk(&mut rest) {
+            check_all(chunk)?;
+            let mut rows = self.rows();
+            chunk.iter().for_each(|entry| rows.import(service, corpus, entry, &mut imported));
+        }
+        Ok(imported)
+    }
+
+    async fn register(&self, dispatcher: &DispatcherInfo, _now: TimeMs) -> Result<DispatcherId, StoreError> {
+        let mut rows = self.rows();
+        let next = rows.dispatchers.last().map_or(1, |d| d.0 + 1);
+        let id = dispatcher.id.unwrap_or(DispatcherId(next));
+        rows.dispatchers.insert(id);
+        Ok(id)
+    }
+
+    async fn adopt(
+        &self,
+        by: DispatcherId,
+        gone: Option<&[DispatcherId]>,
+        _now: TimeMs,
+    ) -> Result<Vec<OpenLease>, StoreError> {
+        Ok(self.rows().adopt(by, gone))
+    }
+
+    async fn claim(&self, ask: &Claim, now: TimeMs) -> Result<Vec<ClaimedTask>, StoreError> {
+        Ok(self.rows().claim(ask, now))
+    }
+
+    async fn mark_done(&self, batch: &[Record], now: TimeMs) -> Result<Vec<Answer>, StoreError> {
+        let mut rows = self.rows();
+        Ok(batch.iter().map(|record| rows.mark_done(record, now)).collect())
+    }
+
+    async fn unpublished(&self, after: Option<LeaseId>, max: usize) -> Result<Vec<Publication>, StoreError> {
+        Ok(self.rows().unpublished(after, max.min(PAGE)))
+    }
+
+    async fn rerun(&self, filter: &TaskFilter, after: TaskId, max: usize, now: TimeMs) -> Result<Progress, StoreError> {
+        let mut rows = self.rows();
+        let ids = rows.matching(filter, after, max.min(PAGE), |_| true);
+        Ok(rows.command(&ids, max.min(PAGE), finalise::begin_run, now))
+    }
+
+    async fn cancel(
+        &self,
+        filter: &TaskFilter,
+        after: TaskId,
+        max: usize,
+        now: TimeMs,
+    ) -> Result<Progress, StoreError> {
+        let mut rows = self.rows();
+        let ids = rows.matching(filter, after, max.min(PAGE), |row| !row.is_over());
+        Ok(rows.command(&ids, max.min(PAGE), finalise::cancel, now))
+    }
+
+    async fn accept_change(
+        &self,
+        service: ServiceId,
+        corpus: CorpusId,
+        entries: &[Entry],
+        now: TimeMs,
+    ) -> Result<u64, StoreError> {
+        let mut changed = 0;
+        let mut rest = entries;
+        while let Some(chunk) = limits::next_chunk(&mut rest) {
+            check_all(chunk)?;
+            let mut rows = self.rows();
+            changed += chunk.iter().filter(|entry| rows.accept_change(service, corpus, entry, now)).count() as u64;
+        }
+        Ok(changed)
+    }
+
+    async fn summary(&self, filter: &TaskFilter) -> Result<Summary, StoreError> {
+        Ok(self.rows().summary(filter))
+    }
+
+    async fn tasks(&self, filter: &TaskFilter, after: TaskId, max: usize) -> Result<Vec<TaskRow>, StoreError> {
+        let rows = self.rows();
+        let ids = rows.matching(filter, after, max.min(PAGE), |_| true);
+        Ok(ids.into_iter().filter_map(|id| rows.task_row(id)).collect())
+    }
+
+    async fn story(&self, task: TaskId) -> Result<Option<Story>, StoreError> {
+        Ok(self.rows().story(task))
+    }
+
+    async fn audit(&self) -> Result<Audit, StoreError> {
+        Ok(self.rows().audit())
+    }
+
+    async fn standing_parts(&self, after: TaskId, max: usize) -> Result<Vec<Publication>, StoreError> {
+        Ok(self.rows().standing_parts(after, max.min(PAGE)))
+    }
+}
+
+fn check_all(entries: &[Entry]) -> Result<(), StoreError> {
+    let check = |entry| limits::check_entry(entry).map_err(|why| limits::bad_row("importing entries", why));
+    entries.iter().try_for_each(check)
+}

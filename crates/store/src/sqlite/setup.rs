@@ -1,0 +1,233 @@
+//! Services, corpora and the import of entries.
+
+use super::bulk::Bulk;
+use super::commands;
+use super::decode;
+use super::error::fault;
+use crate::limits::{bad_row, check_entry, check_settings};
+use crate::model::{Corpus, Entry, ErrorClass, Imported, Service, ServiceSettings, StoreError};
+use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
+use dispatcher_core::time::{SpanMs, TimeMs};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+
+pub(super) const PUT_SERVICE: &str = "storing a service";
+pub(super) const SERVICES: &str = "listing services";
+pub(super) const PUT_CORPUS: &str = "storing a corpus";
+pub(super) const CORPORA: &str = "listing corpora";
+pub(super) const IMPORT: &str = "importing entries";
+pub(super) const ACCEPT: &str = "accepting changed inputs";
+
+/// A service about to be stored.
+#[derive(Debug)]
+pub(super) struct NewService {
+    name: String,
+    settings: ServiceSettings,
+}
+
+impl NewService {
+    pub(super) fn new(name: &str, settings: &ServiceSettings) -> Result<Self, StoreError> {
+        check_settings(settings).map_err(|why| bad_row(PUT_SERVICE, why))?;
+        Ok(Self { name: name.to_owned(), settings: settings.clone() })
+    }
+
+    pub(super) async fn put(self, connection: &mut SqliteConnection) -> Result<Service, StoreError> {
+        let Self { name, settings } = self;
+        let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let row = sqlx::query(
+            "INSERT INTO services (name, timeout_ms, budget, result_cap, retry_delay_ms, paused)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (name) DO UPDATE SET timeout_ms = excluded.timeout_ms, budget = excluded.budget,
+               result_cap = excluded.result_cap, retry_delay_ms = excluded.retry_delay_ms, paused = excluded.paused
+             RETURNING id, name, timeout_ms, budget, result_cap, retry_delay_ms, paused",
+        )
+        .bind(name)
+        .bind(signed(settings.timeout_ms.0))
+        .bind(i64::from(settings.budget))
+        .bind(signed(settings.result_cap))
+        .bind(signed(settings.retry_delay_ms.0))
+        .bind(settings.paused)
+        .fetch_one(connection)
+        .await
+        .map_err(|e| fault(PUT_SERVICE, &e))?;
+        service(&row).map_err(|why| corrupt(PUT_SERVICE, why))
+    }
+}
+
+pub(super) async fn services(connection: &mut SqliteConnection) -> Result<Vec<Service>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT id, name, timeout_ms, budget, result_cap, retry_delay_ms, paused FROM services ORDER BY id",
+    )
+    .fetch_all(connection)
+    .await
+    .map_err(|e| fault(SERVICES, &e))?;
+    rows.iter().map(service).collect::<Result<_, _>>().map_err(|why| corrupt(SERVICES, why))
+}
+
+fn service(row: &SqliteRow) -> Result<Service, decode::Flaw> {
+    Ok(Service {
+        id: ServiceId(decode::number(row, 0)?),
+        name: decode::text(row, 1)?,
+        settings: ServiceSettings {
+            timeout_ms: SpanMs(decode::count(row, 2)?),
+            budget: decode::count(row, 3)?,
+            result_cap: decode::count(row, 4)?,
+            retry_delay_ms: SpanMs(decode::count(row, 5)?),
+            paused: decode::number(row, 6)? != 0,
+        },
+    })
+}
+
+pub(super) async fn put_corpus(
+    connection: &mut SqliteConnection,
+    name: String,
+    root: Vec<u8>,
+) -> Result<Corpus, StoreError> {
+    let failed = |e: sqlx::Error| fault(PUT_CORPUS, &e);
+    sqlx::query("INSERT INTO corpora (name, root, kind) VALUES (?1, ?2, 'ordinary') ON CONFLICT (name) DO NOTHING")
+        .bind(&name)
+        .bind(&root)
+        .execute(&mut *connection)
+        .await
+        .map_err(failed)?;
+    let row = sqlx::query("SELECT id, name, root, parent FROM corpora WHERE name = ?1")
+        .bind(&name)
+        .fetch_one(connection)
+        .await
+        .map_err(failed)?;
+    let stands = corpus(&row).map_err(|why| corrupt(PUT_CORPUS, why))?;
+    if stands.root.0 == root {
+        return Ok(stands);
+    }
+    let why = format!("there is a corpus {name:?} with the folder {}, not {}", stands.root, EntryName(root));
+    Err(StoreError { class: ErrorClass::Conflict, doing: PUT_CORPUS, why })
+}
+
+pub(super) async fn corpora(connection: &mut SqliteConnection) -> Result<Vec<Corpus>, StoreError> {
+    let rows = sqlx::query("SELECT id, name, root, parent FROM corpora ORDER BY id")
+        .fetch_all(connection)
+        .await
+        .map_err(|e| fault(CORPORA, &e))?;
+    rows.iter().map(corpus).collect::<Result<_, _>>().map_err(|why| corrupt(CORPORA, why))
+}
+
+fn corpus(row: &SqliteRow) -> Result<Corpus, decode::Flaw> {
+    Ok(Corpus {
+        id: CorpusId(decode::number(row, 0)?),
+        name: decode::text(row, 1)?,
+        root: EntryName(decode::bytes(row, 2)?),
+        parent: decode::maybe(row, 3)?.map(CorpusId),
+    })
+}
+
+/// Entries about to be stored in one transaction: each name once.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    service: ServiceId,
+    corpus: CorpusId,
+    entries: Bulk,
+}
+
+/// An entry whose row says another size or time.
+struct Differing {
+    task: i64,
+    name: EntryName,
+    size: i64,
+    mtime_ns: i64,
+}
+
+impl Chunk {
+    pub(super) fn new(service: ServiceId, corpus: CorpusId, entries: &[Entry]) -> Result<Self, StoreError> {
+        let mut bulk = Bulk::new();
+        for entry in entries {
+            check_entry(entry).map_err(|why| bad_row(IMPORT, why))?;
+            let size = i64::try_from(entry.size).unwrap_or(i64::MAX);
+            let row = bulk.row().bytes(&entry.name.0).int(size).int(entry.mtime_ns);
+            row.int(i64::from(entry.priority)).end();
+        }
+        Ok(Self { service, corpus, entries: bulk })
+    }
+
+    /// Adds what is new, and compares the rest with its rows.
+    pub(super) async fn import(self, connection: &mut SqliteConnection) -> Result<Imported, StoreError> {
+        let given = self.entries.len() as u64;
+        // What is there is left out before ids are given, so that a repeat uses up none.
+        let added = self
+            .entries
+            .query(
+                "INSERT INTO tasks (service, corpus, entry, input_size, input_mtime_ns, state, run, epoch, charged,
+                   freed, priority, not_before_ms)
+                 SELECT ?3, ?4, substr(?2, value ->> 0, value ->> 1), value ->> 2, value ->> 3, 'ready', 1, 0, 0, 0,
+                   value ->> 4, 0
+                 FROM jsonb_each(?1) WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.service = ?3 AND t.corpus = ?4
+                   AND t.entry = substr(?2, value ->> 0, value ->> 1))
+                 ORDER BY key",
+            )
+            .bind(self.service.0)
+            .bind(self.corpus.0)
+            .execute(&mut *connection)
+            .await
+            .map_err(|e| fault(IMPORT, &e))?
+            .rows_affected();
+        let changed = if added < given { self.differing(connection, IMPORT).await? } else { Vec::new() };
+        let known = given - added - changed.len() as u64;
+        Ok(Imported { added, known, changed: changed.into_iter().map(|d| d.name).collect() })
+    }
+
+    /// Writes what differs from its row into it, and begins a new run of each such task.
+    pub(super) async fn accept(self, connection: &mut SqliteConnection, now: TimeMs) -> Result<u64, StoreError> {
+        let differing = self.differing(connection, ACCEPT).await?;
+        if differing.is_empty() {
+            return Ok(0);
+        }
+        let mut inputs = Bulk::new();
+        for d in &differing {
+            inputs.row().int(d.task).int(d.size).int(d.mtime_ns).end();
+        }
+        sqlx::query(
+            "UPDATE tasks SET input_size = v.size, input_mtime_ns = v.mtime
+             FROM (SELECT value ->> 0 AS id, value ->> 1 AS size, value ->> 2 AS mtime FROM jsonb_each(?1)) v
+             WHERE tasks.id = v.id",
+        )
+        .bind(inputs.into_json())
+        .execute(&mut *connection)
+        .await
+        .map_err(|e| fault(ACCEPT, &e))?;
+        let ids: Vec<i64> = differing.iter().map(|d| d.task).collect();
+        commands::begin_runs(connection, &ids, ACCEPT, now).await
+    }
+
+    async fn differing(
+        &self,
+        connection: &mut SqliteConnection,
+        doing: &'static str,
+    ) -> Result<Vec<Differing>, StoreError> {
+        let rows = self
+            .entries
+            .query(
+                "SELECT t.id, t.entry, v.size, v.mtime
+                 FROM (SELECT key, substr(?2, value ->> 0, value ->> 1) AS entry, value ->> 2 AS size,
+                         value ->> 3 AS mtime FROM jsonb_each(?1)) v
+                 CROSS JOIN tasks t ON t.service = ?3 AND t.corpus = ?4 AND t.entry = v.entry
+                 WHERE t.input_size <> v.size OR t.input_mtime_ns <> v.mtime ORDER BY v.key",
+            )
+            .bind(self.service.0)
+            .bind(self.corpus.0)
+            .fetch_all(connection)
+            .await
+            .map_err(|e| fault(doing, &e))?;
+        let read = |row: &SqliteRow| {
+            Ok(Differing {
+                task: decode::number(row, 0)?,
+                name: EntryName(decode::bytes(row, 1)?),
+                size: decode::number(row, 2)?,
+                mtime_ns: decode::number(row, 3)?,
+            })
+        };
+        rows.iter().map(read).collect::<Result<_, _>>().map_err(|why| corrupt(doing, why))
+    }
+}
+
+/// A row that the schema does not allow.
+pub(super) fn corrupt(doing: &'static str, why: decode::Flaw) -> StoreError {
+    StoreError { class: ErrorClass::Corrupt, doing, why }
+}

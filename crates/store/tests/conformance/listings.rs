@@ -1,0 +1,133 @@
+//! Summaries, pages and publications.
+
+use crate::kit::{Kit, NOW, STORED, ended, entry, lease, part, result};
+use dispatcher_core::id::TaskId;
+use dispatcher_core::report::{Ending, Message, Severity, Status};
+use dispatcher_store::{Answer, Record, ServiceSettings, TaskFilter, TaskState};
+
+// Rule A5.
+async fn a_summary_counts_states_statuses_and_causes(kit: Kit) {
+    kit.settings(|s| s.budget = 1).await;
+    kit.import(6).await;
+    let claimed = kit.claim(5).await;
+    let grave = |severity, category: &str| Message {
+        severity,
+        category: category.into(),
+        what: "x".into(),
+        details: String::new(),
+    };
+    let failed = |n: usize, messages: Vec<Message>| Record::Result {
+        lease: claimed[n].lease,
+        worker: crate::kit::worker("w"),
+        status: Status::Fatal,
+        messages,
+        parts: vec![],
+        at: NOW,
+    };
+    kit.tell_all(&[
+        failed(0, vec![grave(Severity::Info, "i"), grave(Severity::Fatal, "f"), grave(Severity::Fatal, "later")]),
+        failed(1, vec![grave(Severity::Fatal, "f"), grave(Severity::Error, "e")]),
+        failed(2, vec![]),
+        ended(claimed[3].lease, Ending::WorkerLost),
+        result(claimed[4].lease, Status::Warning),
+    ])
+    .await;
+    let summary = kit.store.summary(&TaskFilter::default()).await.expect("counts");
+    assert_eq!(summary.total, 6);
+    assert_eq!(summary.by_state, [(TaskState::Ready, 1), (TaskState::Done, 4), (TaskState::Dead, 1)]);
+    assert_eq!(summary.by_status, [(Status::Warning, 1), (Status::Fatal, 4)]);
+    assert_eq!(summary.causes, [("f".into(), "x".into(), 2), ("why".into(), "worker_lost".into(), 1)]);
+    assert_eq!(summary.unpublished, 1, "only what has files waits for its files");
+    let other = kit.store.put_service("other", &ServiceSettings::default()).await.expect("makes").id;
+    let none = kit.store.summary(&TaskFilter { service: Some(other), ..Default::default() }).await.expect("counts");
+    assert_eq!((none.total, none.by_state.len(), none.unpublished), (0, 0, 0));
+}
+
+// Rule C8.
+async fn results_wait_to_be_published_in_the_order_of_their_commits(kit: Kit) {
+    kit.import(3).await;
+    let c = kit.claim(3).await;
+    for n in [2, 0, 1] {
+        kit.tell(result(c[n].lease, Status::NoProblem)).await;
+    }
+    let page = kit.store.unpublished(None, 2).await.expect("lists");
+    assert_eq!(page.iter().map(|p| p.lease).collect::<Vec<_>>(), [c[2].lease, c[0].lease]);
+    assert_eq!((&page[0].entry, page[0].status), (&entry("000002").name, Status::NoProblem));
+    assert_eq!((page[0].parts.clone(), page[0].published), (vec![part("result")], false));
+    let rest = kit.store.unpublished(Some(c[0].lease), 2).await.expect("lists");
+    assert_eq!(rest.iter().map(|p| p.lease).collect::<Vec<_>>(), [c[1].lease]);
+    let done: Vec<_> = c.iter().map(|t| Record::Published { lease: t.lease }).collect();
+    assert_eq!(kit.tell_all(&done).await, [Answer::Noted, Answer::Noted, Answer::Noted]);
+    assert_eq!(kit.store.unpublished(None, 9).await.expect("lists"), []);
+    assert!(kit.story(c[0].lease.task).await.results[0].published);
+}
+
+// Rules C5, C8.
+async fn only_the_winner_of_a_task_waits_to_be_published(kit: Kit) {
+    let first = kit.one_lease().await;
+    kit.tell(ended(first, Ending::Expired)).await;
+    let second = kit.lease().await;
+    kit.tell(result(second, Status::Fatal)).await;
+    kit.tell(result(first, Status::NoProblem)).await;
+    let waiting = kit.store.unpublished(None, 9).await.expect("lists");
+    assert_eq!(waiting.iter().map(|p| p.lease).collect::<Vec<_>>(), [first]);
+    let together = [result(second, Status::Warning), Record::Published { lease: first }];
+    kit.tell_all(&together).await;
+    let waiting = kit.store.unpublished(None, 9).await.expect("lists");
+    assert_eq!(waiting.iter().map(|p| p.lease).collect::<Vec<_>>(), [second]);
+}
+
+// Rules C8, C6.
+async fn an_accepted_result_is_published_though_a_new_run_began_until_that_brings_one(kit: Kit) {
+    let old = kit.one_lease().await;
+    kit.tell(result(old, Status::NoProblem)).await;
+    kit.store.rerun(&TaskFilter::default(), TaskId(0), 9, NOW).await.expect("reruns");
+    let waiting = kit.store.unpublished(None, 9).await.expect("lists");
+    assert_eq!(waiting.iter().map(|p| p.lease).collect::<Vec<_>>(), [old]);
+    let new = kit.lease().await;
+    assert_eq!(kit.tell(result(new, Status::NoProblem)).await, STORED);
+    let waiting = kit.store.unpublished(None, 9).await.expect("lists");
+    assert_eq!(waiting.iter().map(|p| p.lease).collect::<Vec<_>>(), [new], "the older one would come over it");
+}
+
+// Rule A1.
+async fn the_parts_of_what_stands_are_listed_by_task(kit: Kit) {
+    kit.import(5).await;
+    let c = kit.claim(5).await;
+    let batch: Vec<_> = [4, 1, 2].map(|n: usize| result(c[n].lease, Status::Error)).to_vec();
+    kit.tell_all(&batch).await;
+    kit.tell(Record::Published { lease: c[1].lease }).await;
+    let first = kit.store.standing_parts(TaskId(0), 2).await.expect("lists");
+    assert_eq!(
+        first.iter().map(|p| (p.lease, p.published)).collect::<Vec<_>>(),
+        [(c[1].lease, true), (c[2].lease, false)]
+    );
+    let rest = kit.store.standing_parts(c[2].lease.task, 2).await.expect("lists");
+    assert_eq!(rest.iter().map(|p| p.lease).collect::<Vec<_>>(), [c[4].lease]);
+}
+
+// Case F41.
+async fn tasks_come_in_pages(kit: Kit) {
+    kit.import(5).await;
+    let page = |after, max| {
+        let store = kit.store.clone();
+        async move {
+            let rows = store.tasks(&TaskFilter::default(), TaskId(after), max).await.expect("lists");
+            rows.iter().map(|t| t.id.0).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(page(0, 2).await, [1, 2]);
+    assert_eq!(page(2, 2).await, [3, 4]);
+    assert_eq!(page(4, 2).await, [5]);
+    assert_eq!(page(5, usize::MAX).await, Vec::<i64>::new());
+    assert_eq!(kit.store.story(lease(99, 1, 1).task).await.expect("reads"), None);
+}
+
+both_stores!(
+    a_summary_counts_states_statuses_and_causes,
+    results_wait_to_be_published_in_the_order_of_their_commits,
+    only_the_winner_of_a_task_waits_to_be_published,
+    an_accepted_result_is_published_though_a_new_run_began_until_that_brings_one,
+    the_parts_of_what_stands_are_listed_by_task,
+    tasks_come_in_pages,
+);

@@ -1,0 +1,274 @@
+//! Memory and SQLite, driven with the same random history, cannot be told apart.
+
+use crate::kit::{Kind, Kit, entry, message, part, worker};
+use dispatcher_core::id::{EntryName, LeaseId, TaskId};
+use dispatcher_core::report::{Ending, Status};
+use dispatcher_core::time::{SpanMs, TimeMs};
+use dispatcher_store::{
+    Claim, DispatcherId, DispatcherInfo, Entry, Record, ServiceSettings, Store, TaskFilter, TaskState,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Import { first: u8, count: u8, size: u64, priority: i32 },
+    AcceptChange { first: u8, count: u8, size: u64 },
+    Settings { budget: u32, delay: u64, paused: bool, timeout: u64 },
+    Claim { service: bool, by: u8, max: usize },
+    Batch(Vec<Told>),
+    Rerun { which: u8, max: usize },
+    Cancel { which: u8, max: usize },
+    Adopt { by: u8, all: bool },
+    Wait { ms: i64 },
+}
+
+/// A record about one of the leases so far, counted from the newest.
+#[derive(Clone, Debug)]
+struct Told {
+    back: usize,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    HandedOut,
+    Began,
+    Result(Status, u8),
+    Ended(Ending, bool, u8),
+    InputFailed(bool),
+    Returned,
+    Published,
+    TooLarge,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let told = (0..12_usize, whats()).prop_map(|(back, what)| Told { back, what });
+    let small = 1..6_usize;
+    let step = prop_oneof![
+        3 => (0..12_u8, 0..6_u8, 0..3_u64, -1..2_i32)
+            .prop_map(|(first, count, size, priority)| Step::Import { first, count, size, priority }),
+        1 => (0..12_u8, 0..6_u8, 0..3_u64).prop_map(|(first, count, size)| Step::AcceptChange { first, count, size }),
+        1 => (0..4_u32, select(vec![0, 0, 5_000]), prop::bool::weighted(0.1), 1..5_u64)
+            .prop_map(|(budget, delay, paused, timeout)| Step::Settings { budget, delay, paused, timeout }),
+        6 => (prop::bool::weighted(0.9), 0..2_u8, small.clone())
+            .prop_map(|(service, by, max)| Step::Claim { service, by, max }),
+        10 => prop::collection::vec(told, 1..8).prop_map(Step::Batch),
+        1 => (0..8_u8, small.clone()).prop_map(|(which, max)| Step::Rerun { which, max }),
+        1 => (0..8_u8, small).prop_map(|(which, max)| Step::Cancel { which, max }),
+        1 => (0..2_u8, any::<bool>()).prop_map(|(by, all)| Step::Adopt { by, all }),
+        2 => (-3_000..9_000_i64).prop_map(|ms| Step::Wait { ms }),
+    ];
+    prop::collection::vec(step, 1..50)
+}
+
+fn whats() -> impl Strategy<Value = What> {
+    let status = select(Status::ALL.to_vec());
+    let ending = select(vec![
+        Ending::Expired,
+        Ending::WorkerLost,
+        Ending::TimeLimit,
+        Ending::Unusable,
+        Ending::RetryableCause,
+        Ending::Undeliverable,
+        Ending::HandedBack,
+    ]);
+    prop_oneof![
+        5 => Just(What::HandedOut),
+        3 => Just(What::Began),
+        6 => (status, 0..3_u8).prop_map(|(status, papers)| What::Result(status, papers)),
+        6 => (ending, any::<bool>(), 0..3_u8).prop_map(|(e, began, papers)| What::Ended(e, began, papers)),
+        1 => any::<bool>().prop_map(What::InputFailed),
+        1 => Just(What::Returned),
+        2 => Just(What::Published),
+        1 => Just(What::TooLarge),
+    ]
+}
+
+/// The two stores and what both have given out.
+struct Twins {
+    memory: Kit,
+    sqlite: Kit,
+    leases: Vec<LeaseId>,
+    now: TimeMs,
+}
+
+impl Twins {
+    async fn new() -> Self {
+        let (memory, sqlite) = (Kit::new(Kind::Memory).await, Kit::new(Kind::Sqlite).await);
+        for kit in [&memory, &sqlite] {
+            let other = DispatcherInfo { id: Some(DispatcherId(2)), host: "other".into(), endpoint: "e".into() };
+            kit.store.register(&other, TimeMs(0)).await.expect("registers");
+            kit.store.put_service("second", &ServiceSettings::default()).await.expect("makes");
+        }
+        Self { memory, sqlite, leases: Vec::new(), now: TimeMs(1_000) }
+    }
+
+    async fn take(&mut self, step: &Step) {
+        if let Step::Wait { ms } = step {
+            self.now = TimeMs(self.now.0 + ms);
+            return;
+        }
+        let batch = if let Step::Batch(told) = step { self.records(told) } else { Vec::new() };
+        let one = say(&*self.memory.store, &self.memory, step, &batch, self.now).await;
+        let two = say(&*self.sqlite.store, &self.sqlite, step, &batch, self.now).await;
+        assert_eq!(one.0, two.0, "the answers to {step:?}");
+        self.leases.extend(one.1);
+    }
+
+    fn records(&self, told: &[Told]) -> Vec<Record> {
+        let lease = |back: usize| self.leases.iter().rev().nth(back).copied();
+        told.iter().filter_map(|t| lease(t.back).map(|lease| record(lease, &t.what, self.now))).collect()
+    }
+
+    async fn compare(&self, step: &Step) {
+        let (one, two) = (&*self.memory.store, &*self.sqlite.store);
+        let (all, start) = (TaskFilter::default(), TaskId(0));
+        let rows = one.tasks(&all, start, 1_000).await.expect("lists");
+        assert_eq!(rows, two.tasks(&all, start, 1_000).await.expect("lists"), "rows after {step:?}");
+        for row in &rows {
+            let story = one.story(row.id).await.expect("reads");
+            assert_eq!(story, two.story(row.id).await.expect("reads"), "a story after {step:?}");
+        }
+        for which in 0..8 {
+            let filter = filter(which);
+            assert_eq!(one.summary(&filter).await.expect("counts"), two.summary(&filter).await.expect("counts"));
+            assert_eq!(
+                one.tasks(&filter, TaskId(2), 3).await.expect("lists"),
+                two.tasks(&filter, TaskId(2), 3).await.expect("lists")
+            );
+        }
+        let waiting = one.unpublished(None, 99).await.expect("lists");
+        assert_eq!(waiting, two.unpublished(None, 99).await.expect("lists"), "after {step:?}");
+        let after = waiting.first().map(|p| p.lease);
+        assert_eq!(one.unpublished(after, 2).await.expect("lists"), two.unpublished(after, 2).await.expect("lists"));
+        assert_eq!(
+            one.standing_parts(start, 99).await.expect("lists"),
+            two.standing_parts(start, 99).await.expect("lists")
+        );
+        let audit = one.audit().await.expect("audits");
+        assert_eq!(audit.differences, [], "the books balance after {step:?}");
+        assert_eq!(audit, two.audit().await.expect("audits"), "the books after {step:?}");
+    }
+}
+
+/// Does one step at one store; gives what it answered, in words, and the leases it gave out.
+async fn say(store: &dyn Store, kit: &Kit, step: &Step, batch: &[Record], now: TimeMs) -> (String, Vec<LeaseId>) {
+    let mut leases = Vec::new();
+    let said = match step {
+        Step::Import { first, count, size, priority } => {
+            let done = store.import(kit.service, kit.corpus, &entries(*first, *count, *size, *priority)).await;
+            format!("{:?}", done.expect("imports"))
+        }
+        Step::AcceptChange { first, count, size } => {
+            let entries = entries(*first, *count, *size, 0);
+            format!("{:?}", store.accept_change(kit.service, kit.corpus, &entries, now).await.expect("accepts"))
+        }
+        Step::Settings { budget, delay, paused, timeout } => {
+            let settings = ServiceSettings {
+                budget: *budget,
+                retry_delay_ms: SpanMs(*delay),
+                paused: *paused,
+                timeout_ms: SpanMs(*timeout),
+                ..Default::default()
+            };
+            format!("{:?}", store.put_service("first", &settings).await.expect("settings"))
+        }
+        Step::Claim { service, by, max } => {
+            let service = if *service { kit.service } else { dispatcher_core::id::ServiceId(2) };
+            let ask = Claim { dispatcher: DispatcherId(i64::from(*by) + 1), service, max: *max };
+            let claimed = store.claim(&ask, now).await.expect("claims");
+            leases.extend(claimed.iter().map(|t| t.lease));
+            format!("{claimed:?}")
+        }
+        Step::Batch(_) => format!("{:?}", store.mark_done(batch, now).await.expect("writes")),
+        Step::Rerun { which, max } => {
+            format!("{:?}", store.rerun(&filter(*which), TaskId(0), *max, now).await.expect("reruns"))
+        }
+        Step::Cancel { which, max } => {
+            format!("{:?}", store.cancel(&filter(*which), TaskId(0), *max, now).await.expect("cancels"))
+        }
+        Step::Adopt { by, all } => {
+            let (by, other) = (DispatcherId(i64::from(*by) + 1), [DispatcherId(2 - i64::from(*by))]);
+            let gone = (!all).then_some(&other[..]);
+            format!("{:?}", store.adopt(by, gone, now).await.expect("adopts"))
+        }
+        Step::Wait { .. } => String::new(),
+    };
+    (said, leases)
+}
+
+fn entries(first: u8, count: u8, size: u64, priority: i32) -> Vec<Entry> {
+    // Every third name comes twice.
+    let names = (first..first + count).flat_map(|n| std::iter::repeat_n(n, if n % 3 == 0 { 2 } else { 1 }));
+    names.map(|n| Entry { size, priority, ..entry(&format!("{}/{n}", n % 2)) }).collect()
+}
+
+fn filter(which: u8) -> TaskFilter {
+    let all = TaskFilter::default();
+    match which {
+        0 => all,
+        1 => TaskFilter { states: vec![TaskState::Done, TaskState::Dead], ..all },
+        2 => TaskFilter { statuses: vec![Status::Fatal, Status::Invalid], ..all },
+        3 => TaskFilter { entry_prefix: Some(EntryName(b"1/".to_vec())), ..all },
+        4 => TaskFilter { ids: vec![TaskId(1), TaskId(3), TaskId(4)], ..all },
+        5 => TaskFilter { category: Some("papers".into()), ..all },
+        6 => TaskFilter { what: Some("1".into()), ..all },
+        _ => TaskFilter { states: vec![TaskState::Ready, TaskState::Leased], ..all },
+    }
+}
+
+fn record(lease: LeaseId, what: &What, at: TimeMs) -> Record {
+    let worker = worker(if lease.epoch.0.is_multiple_of(2) { "even" } else { "odd" });
+    let papers = |n: u8| {
+        let messages: Vec<_> = (0..n).map(|n| message("papers", &n.to_string())).collect();
+        let parts: Vec<_> = (0..n).map(|n| part(["result", "stdout", "stderr"][usize::from(n)])).collect();
+        (messages, parts)
+    };
+    match what {
+        What::HandedOut => Record::HandedOut { lease, worker, at },
+        What::Began => Record::Began { lease, at },
+        What::Result(status, n) => {
+            let (messages, parts) = papers(*n);
+            Record::Result { lease, worker, status: *status, messages, parts, at }
+        }
+        What::Ended(ending, began, n) => {
+            let (messages, parts) = papers(*n);
+            let (worker, why) = ((*n < 2).then_some(worker), message("why", ending.as_str()));
+            Record::Ended { lease, worker, ending: *ending, began: *began, why, messages, parts, at }
+        }
+        What::InputFailed(retry) => {
+            Record::InputFailed { lease, why: message("dispatcher", "input_missing"), retry: *retry, at }
+        }
+        What::Returned => Record::Returned { lease },
+        What::Published => Record::Published { lease },
+        What::TooLarge => {
+            let mut large = part("result");
+            large.length = u64::MAX;
+            Record::Result { lease, worker, status: Status::Error, messages: vec![], parts: vec![large], at }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    // Rules A1, A5, C5, D5, D6.
+    #[test]
+    fn memory_and_sqlite_cannot_be_told_apart(steps in steps()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut twins = Twins::new().await;
+            for step in &steps {
+                twins.take(step).await;
+                twins.compare(step).await;
+            }
+        });
+    }
+}
+
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+    let full = std::env::var_os("DISPATCHER_TEST_FULL").is_some();
+    asked.unwrap_or(if full { 2_000 } else { 40 })
+}

@@ -1,0 +1,87 @@
+//! A peer made by hand, byte by byte, so that it can break every rule of ZMTP and of good behaviour.
+#![expect(clippy::expect_used, reason = "these functions are parts of tests")]
+
+use crate::common::soon;
+use dispatcher_transport::socket::Endpoint;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A TCP connection to a ROUTER.
+pub(crate) struct RawPeer {
+    pub(crate) stream: TcpStream,
+}
+
+/// The flag of a frame that another one of its message follows.
+const MORE: u8 = 1;
+/// The flag of a frame whose length has eight bytes.
+const LONG: u8 = 2;
+/// The flag of a command.
+const COMMAND: u8 = 4;
+
+impl RawPeer {
+    /// Connects and says nothing.
+    pub(crate) async fn connect(endpoint: &Endpoint) -> Self {
+        let text = endpoint.to_string();
+        let address = text.strip_prefix("tcp://").expect("a TCP address");
+        Self { stream: soon("a connection", TcpStream::connect(address)).await.expect("the router listens") }
+    }
+
+    /// Connects, and shakes hands as a DEALER without an identity.
+    pub(crate) async fn dealer(endpoint: &Endpoint) -> Self {
+        let mut peer = Self::connect(endpoint).await;
+        let mut greeting = [0_u8; 64];
+        greeting[0] = 0xff;
+        greeting[9] = 0x7f;
+        greeting[10] = 3;
+        greeting[12..16].copy_from_slice(b"NULL");
+        peer.write(&greeting).await;
+        let mut ready = b"\x05READY\x0bSocket-Type".to_vec();
+        ready.extend_from_slice(&6_u32.to_be_bytes());
+        ready.extend_from_slice(b"DEALER");
+        peer.write(&[COMMAND, u8::try_from(ready.len()).expect("short")]).await;
+        peer.write(&ready).await;
+        peer.read(64).await;
+        let head = peer.read(2).await;
+        assert_eq!(head[0], COMMAND, "the router is ready, too");
+        peer.read(usize::from(head[1])).await;
+        peer
+    }
+
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
+        soon("a write", self.stream.write_all(bytes)).await.expect("the connection holds");
+    }
+
+    /// Writes until all is written or the other side has had enough.
+    pub(crate) async fn write_or_be_cut(&mut self, bytes: &[u8]) -> bool {
+        soon("a write", self.stream.write_all(bytes)).await.is_ok()
+    }
+
+    pub(crate) async fn read(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        soon("bytes of the router", self.stream.read_exact(&mut bytes)).await.expect("the connection holds");
+        bytes
+    }
+
+    /// Waits until the other side ends the connection, whatever it still says.
+    pub(crate) async fn is_cut(&mut self) {
+        let mut bytes = [0; 4096];
+        while soon("the end of the connection", self.stream.read(&mut bytes)).await.is_ok_and(|count| count > 0) {}
+    }
+}
+
+/// The head of a frame of `length` bytes, whether they follow or not.
+pub(crate) fn head(length: u64, more: bool) -> Vec<u8> {
+    let mut head = vec![LONG | if more { MORE } else { 0 }];
+    head.extend_from_slice(&length.to_be_bytes());
+    head
+}
+
+/// A message as it travels.
+pub(crate) fn encoded(frames: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (index, frame) in frames.iter().enumerate() {
+        bytes.extend(head(frame.len() as u64, index + 1 < frames.len()));
+        bytes.extend_from_slice(frame);
+    }
+    bytes
+}

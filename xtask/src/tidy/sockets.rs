@@ -1,0 +1,63 @@
+//! The one place that sends: the socket crates are named below `crates/transport/src/socket` and nowhere else.
+
+use super::Finding;
+use super::rust::TokenKind;
+use super::tree::Tree;
+
+const BOUNDARY: [&str; 2] = ["crates/transport/src/socket/", "crates/transport/src/socket.rs"];
+const CRATES: [&str; 3] = ["omq_tokio", "omq_proto", "zeromq"];
+
+/// A socket crate named by the product outside its boundary, in code or as a dependency. Tests may play raw peers.
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let outside =
+        tree.rust_in("crates/").filter(|(file, _)| !BOUNDARY.iter().any(|place| file.path.starts_with(place)));
+    for (file, rust) in outside {
+        for (index, token) in rust.tokens.iter().enumerate() {
+            let path = rust.tokens.get(index + 1).is_some_and(|next| next.text == ":" || next.text == ";");
+            let named = token.kind == TokenKind::Word && path && CRATES.contains(&token.text.as_str());
+            if named && !rust.is_test(token.line) {
+                let what = format!("`{}` is used outside {}: go through the socket boundary", token.text, BOUNDARY[0]);
+                findings.push(Finding::new(&file.path, token.line, what));
+            }
+        }
+    }
+    for package in tree.packages.iter().filter(|package| package.name != "dispatcher-transport") {
+        for dependency in package.dependencies.iter().filter(|dependency| dependency.kind.as_deref() != Some("dev")) {
+            if CRATES.contains(&dependency.name.replace('-', "_").as_str()) {
+                let what = format!("only dispatcher-transport may depend on `{}`", dependency.name);
+                findings.push(Finding::new(&package.manifest_path, 1, what));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Package;
+
+    #[test]
+    fn a_socket_crate_outside_the_boundary_is_found() {
+        let text = "use omq_tokio::Router;\n";
+        assert_eq!(check(&Tree::of(&[("crates/server/src/router.rs", text)])).len(), 1);
+        assert_eq!(check(&Tree::of(&[("crates/transport/src/router.rs", text)])).len(), 1);
+        assert_eq!(check(&Tree::of(&[("crates/transport/src/socket/omq.rs", text)])), []);
+        assert_eq!(check(&Tree::of(&[("crates/transport/tests/raw.rs", text)])), []);
+    }
+
+    #[test]
+    fn a_backend_that_is_named_like_its_crate_is_no_use_of_it() {
+        let text = "enum Backend { zeromq }\nfn f() { let zeromq = 1; g(zeromq) }\n";
+        assert_eq!(check(&Tree::of(&[("crates/server/src/config.rs", text)])), []);
+    }
+
+    #[test]
+    fn a_dependency_outside_the_transport_is_found() {
+        let mut tree = Tree::default();
+        tree.packages.push(Package::of("dispatcher-server", &["omq-tokio"]));
+        tree.packages.push(Package::of("dispatcher-transport", &["omq-tokio"]));
+        assert_eq!(check(&tree).len(), 1);
+    }
+}
