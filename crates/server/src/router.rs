@@ -281,11 +281,12 @@ impl Router {
         self.parts.clock.now()
     }
 
-    /// Whether the drain is through: the workers are gone or had their time.
+    /// Whether the drain is through: nobody is connected any more, or they had their time. Workers that are away go on by
+    /// themselves, and what they bring lands after the next start (rules S1, S4).
     fn is_over(&self) -> bool {
         let Some(since) = self.draining_since else { return false };
         let limit = SpanMs(u64::try_from(self.parts.drain_limit.as_millis()).unwrap_or(u64::MAX));
-        self.fleet.workers().next().is_none() || self.now().since(since) >= limit
+        self.fleet.workers().all(|worker| worker.peer.is_none()) || self.now().since(since) >= limit
     }
 
     /// Sends a message; a full or vanished peer is told to the fleet, which undoes what depends on it.

@@ -6,7 +6,7 @@ use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::id::{EntryName, TaskId};
 use dispatcher_core::in_flight::Limits;
 use dispatcher_core::time::SpanMs;
-use dispatcher_core::wire::{FromWorker, PROTO, ToWorker};
+use dispatcher_core::wire::{FromWorker, PROTO, ToWorker, TokenText};
 use dispatcher_server::inputs::mtime_of;
 use dispatcher_server::{Dispatcher, DispatcherConfig, Ended};
 use dispatcher_store::archive::{FileArchive, FileArchiveOptions, Layout};
@@ -184,21 +184,24 @@ pub fn start_worker(place: &Place, name: &str, slots: u32, work: Arc<dyn Worker>
     Running { stop, thread }
 }
 
-/// A worker that does only what a test says.
+/// A worker that does only what a test says. Its socket lives on a thread of its own, so that what is said leaves at once.
 pub struct Puppet {
-    runtime: Runtime,
-    socket: Option<DealerSocket>,
+    say: tokio::sync::mpsc::UnboundedSender<Vec<Bytes>>,
+    heard: Receiver<DealerEvent>,
+    thread: JoinHandle<()>,
 }
 
 impl Puppet {
     /// Connects and says hello.
     pub fn join(place: &Place, name: &str, slots: u32) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let socket = {
-            let _inside = runtime.enter();
-            DealerSocket::connect(&place.endpoint(), DealerOptions::default()).unwrap()
-        };
-        let mut puppet = Self { runtime, socket: Some(socket) };
+        let (say, says) = tokio::sync::mpsc::unbounded_channel();
+        let (hear, heard) = crossbeam_channel::unbounded();
+        let endpoint = place.endpoint();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(play(&endpoint, says, &hear));
+        });
+        let puppet = Self { say, heard, thread };
         while !matches!(puppet.event(), DealerEvent::Connected) {}
         puppet.say(&FromWorker::Hello {
             proto: PROTO,
@@ -212,28 +215,24 @@ impl Puppet {
         puppet
     }
 
-    fn event(&mut self) -> DealerEvent {
-        let socket = self.socket.as_mut().unwrap();
-        self.runtime.block_on(async { tokio::time::timeout(TOO_LONG, socket.next()).await.unwrap().unwrap() })
+    fn event(&self) -> DealerEvent {
+        self.heard.recv_timeout(TOO_LONG).unwrap()
     }
 
-    pub fn say(&mut self, message: &FromWorker) {
+    pub fn say(&self, message: &FromWorker) {
         self.say_with(message, &[]);
     }
 
-    pub fn say_with(&mut self, message: &FromWorker, bodies: &[Bytes]) {
-        let frames = codec::encode_from_worker(message, bodies);
-        self.say_frames(frames);
+    pub fn say_with(&self, message: &FromWorker, bodies: &[Bytes]) {
+        self.say_frames(codec::encode_from_worker(message, bodies));
     }
 
-    pub fn say_frames(&mut self, frames: Vec<Bytes>) {
-        let socket = self.socket.as_mut().unwrap();
-        let sent = self.runtime.block_on(socket.send(frames, TOO_LONG));
-        assert_eq!(sent, Sent::Sent);
+    pub fn say_frames(&self, frames: Vec<Bytes>) {
+        self.say.send(frames).unwrap();
     }
 
     /// The next message that is meant, and its bytes; others are passed over.
-    pub fn hear_until(&mut self, what: &str, meant: impl Fn(&ToWorker) -> bool) -> (ToWorker, Vec<Bytes>) {
+    pub fn hear_until(&self, what: &str, meant: impl Fn(&ToWorker) -> bool) -> (ToWorker, Vec<Bytes>) {
         loop {
             match self.event() {
                 DealerEvent::Message { frames } => {
@@ -249,16 +248,45 @@ impl Puppet {
     }
 
     /// The next task's token.
-    pub fn hear_task(&mut self) -> dispatcher_core::wire::TokenText {
+    pub fn hear_task(&self) -> TokenText {
         let (said, _) = self.hear_until("a task", |said| matches!(said, ToWorker::Task { .. }));
         let ToWorker::Task { token, .. } = said else { unreachable!() };
         token
     }
 
-    /// Goes away without a word.
-    pub fn vanish(mut self) {
-        drop(self.socket.take());
+    /// Says goodbye and goes.
+    pub fn leave(self) {
+        self.say(&FromWorker::Bye);
+        self.vanish();
     }
+
+    /// Goes away without a word, after what was said has left.
+    pub fn vanish(self) {
+        drop(self.say);
+        self.thread.join().unwrap();
+    }
+}
+
+/// The life of a puppet's socket: sends what it is told, tells what it hears.
+async fn play(
+    endpoint: &Endpoint,
+    mut says: tokio::sync::mpsc::UnboundedReceiver<Vec<Bytes>>,
+    hear: &crossbeam_channel::Sender<DealerEvent>,
+) {
+    let mut socket = DealerSocket::connect(endpoint, DealerOptions::default()).unwrap();
+    loop {
+        tokio::select! {
+            said = says.recv() => match said {
+                Some(frames) => assert_eq!(socket.send(frames, TOO_LONG).await, Sent::Sent),
+                None => break,
+            },
+            event = socket.next() => {
+                // A test that no longer listens does not mind.
+                let _ = hear.send(event.unwrap());
+            }
+        }
+    }
+    socket.close(TOO_LONG).await;
 }
 
 /// Waits until `condition` holds, giving the processor away in between.

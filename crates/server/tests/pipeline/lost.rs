@@ -17,9 +17,14 @@ fn impatient() -> FleetLimits {
 #[test]
 fn tasks_of_a_vanished_worker_are_ready_again_without_any_traffic() {
     let place = Place::start(Setup { inputs: 20, fleet: impatient(), ..Setup::default() });
-    let mut puppet = Puppet::join(&place, "mortal", 2);
+    let puppet = Puppet::join(&place, "mortal", 2);
     puppet.say(&FromWorker::Ready { granted: 20 });
-    let tokens: Vec<_> = (0..20).map(|_| puppet.hear_task()).collect();
+    let mut tokens = Vec::new();
+    for received in 1..=20 {
+        tokens.push(puppet.hear_task());
+        // Tasks come a few at a time until their arrival is proved.
+        puppet.say(&FromWorker::Beat { n: 0, received, holds: holds(&tokens) });
+    }
     for token in &tokens[..2] {
         puppet.say(&FromWorker::Begun { token: token.clone() });
     }
@@ -47,7 +52,7 @@ fn holds(tokens: &[dispatcher_core::wire::TokenText]) -> Vec<dispatcher_core::wi
 fn a_worker_that_beats_while_its_task_hangs_is_cut_off_at_the_limit() {
     let service = ServiceSettings { timeout_ms: SpanMs(200), budget: 1, ..ServiceSettings::default() };
     let place = Place::start(Setup { fleet: impatient(), service, ..Setup::default() });
-    let mut puppet = Puppet::join(&place, "hanging", 1);
+    let puppet = Puppet::join(&place, "hanging", 1);
     puppet.say(&FromWorker::Ready { granted: 1 });
     let token = puppet.hear_task();
     puppet.say(&FromWorker::Begun { token: token.clone() });
@@ -64,7 +69,7 @@ fn a_worker_that_beats_while_its_task_hangs_is_cut_off_at_the_limit() {
     wait_until("the task is dead", || place.count(TaskState::Dead) == 1);
     let story = place.story(1);
     assert_eq!(story.attempts[0].ending, Some(Ending::TimeLimit), "{story:?}");
-    puppet.say(&FromWorker::Bye);
+    puppet.leave();
     let _ = place.finish(&[]);
 }
 
@@ -72,12 +77,12 @@ fn a_worker_that_beats_while_its_task_hangs_is_cut_off_at_the_limit() {
 #[test]
 fn a_task_given_back_is_free_and_goes_to_another_worker() {
     let place = Place::start(Setup::default());
-    let mut puppet = Puppet::join(&place, "leaving", 1);
+    let puppet = Puppet::join(&place, "leaving", 1);
     puppet.say(&FromWorker::Ready { granted: 1 });
     let token = puppet.hear_task();
     puppet.say(&FromWorker::Release { token: token.clone() });
     puppet.hear_until("an answer", |said| matches!(said, ToWorker::Ack { .. }));
-    puppet.say(&FromWorker::Bye);
+    puppet.leave();
     let worker = start_worker(&place, "good", 1, Arc::new(Echo));
     let place = place.finish(&[worker.stop.clone()]).place;
     worker.thread.join().unwrap();
@@ -92,8 +97,8 @@ fn the_limit_of_tasks_in_flight_is_never_exceeded_and_leasing_goes_on_below_it()
     use dispatcher_core::in_flight::Limits;
     let limits = Limits { max_in_flight: 50, hard_limit: 60, ..Limits::default() };
     let place = Place::start(Setup { inputs: 200, limits, fleet: impatient(), ..Setup::default() });
-    let mut greedy: Vec<_> = (0..8).map(|n| Puppet::join(&place, &format!("greedy{n}"), 25)).collect();
-    for puppet in &mut greedy {
+    let greedy: Vec<_> = (0..8).map(|n| Puppet::join(&place, &format!("greedy{n}"), 25)).collect();
+    for puppet in &greedy {
         puppet.say(&FromWorker::Ready { granted: 25 });
     }
     wait_until("it is saturated", || place.dispatcher().in_flight() == 50);

@@ -27,7 +27,7 @@ fn every_task_ends(workers: usize, inputs: usize) {
 // Rules L2, D7, A1. Case F01.
 #[test]
 fn workers_that_answer_at_once_find_their_leases_on_record() {
-    let (inputs, rounds) = if std::env::var_os("DISPATCHER_FULL").is_some() { (20_000, 10) } else { (1_500, 1) };
+    let (inputs, rounds) = if std::env::var_os("DISPATCHER_FULL").is_some() { (20_000, 10) } else { (500, 1) };
     for _ in 0..rounds {
         every_task_ends(8, inputs);
         every_task_ends(16, inputs);
