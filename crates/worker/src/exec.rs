@@ -12,6 +12,7 @@ mod child;
 mod group;
 mod naming;
 mod shell;
+mod space;
 mod template;
 mod verdict;
 
@@ -172,11 +173,12 @@ impl ExecWorker {
             return Ok(self.retryable(task, ran, &cause.category, &cause.what, &cause.details));
         }
         let code = ran.status.code().unwrap_or_default();
+        let last_line = ran.stderr.last_line(REASON_MAX);
+        if code != 0 && last_line.contains(space::NO_SPACE) {
+            return Ok(self.retryable(task, ran, "disk", "full", &last_line));
+        }
         match self.config.exits.meaning(code) {
-            ExitMeaning::Retryable => {
-                let details = ran.stderr.last_line(REASON_MAX);
-                Ok(self.retryable(task, ran, "exit", &code.to_string(), &details))
-            }
+            ExitMeaning::Retryable => Ok(self.retryable(task, ran, "exit", &code.to_string(), &last_line)),
             ExitMeaning::Status(status) => self.done(ran, status, code, result),
         }
     }
@@ -251,10 +253,29 @@ impl ExecWorker {
 
 impl Worker for ExecWorker {
     fn work(&self, task: &Assignment, cancel: &Cancel) -> Outcome {
-        self.run(task, cancel).unwrap_or_else(|e| {
-            task.folder.taint();
-            Outcome::retryable("exec", "files", &format!("the task's files cannot be handled: {e}"))
-        })
+        loop {
+            // What begins on a full disk fails, and its failure would say nothing about the input.
+            let folder = task.folder.path();
+            if folder.as_ref().is_ok_and(|folder| !space::wait_for_room(folder, cancel)) {
+                return Outcome::Release;
+            }
+            let outcome = self.run(task, cancel).unwrap_or_else(|e| {
+                task.folder.taint();
+                Outcome::retryable("exec", "files", &format!("the task's files cannot be handled: {e}"))
+            });
+            if !(is_failure(&outcome) && folder.is_ok_and(space::is_scarce)) {
+                return outcome;
+            }
+        }
+    }
+}
+
+/// Whether the command did not do it.
+const fn is_failure(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Done { status, .. } => !status.is_usable(),
+        Outcome::Retryable { .. } => true,
+        Outcome::Release => false,
     }
 }
 
