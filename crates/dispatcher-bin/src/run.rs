@@ -33,6 +33,9 @@ use workers::Workers;
 /// How often signals are looked at and the picture is drawn.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// How long a process that ends in disorder waits for its commands to be ended.
+const ORPHANS_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Runs a command on every file of a folder.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let began = Instant::now();
@@ -69,7 +72,13 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         asked_at: None,
         screen: Screen::open(args.quiet),
     };
-    let finished = running.until_over(import)?;
+    let finished = match running.until_over(import) {
+        Ok(finished) => finished,
+        Err(error) => {
+            running.workers.end_at_once(ORPHANS_PATIENCE);
+            return Err(error);
+        }
+    };
     let now = running.dispatcher.progress().now();
     let imported = running.imported.take().unwrap_or_default();
     running.screen.close();

@@ -4,7 +4,8 @@
 //! `DISPATCHER_HOLD_FILE` is made when that happens. `DISPATCHER_PANIC=place:n` panics there instead. Only builds with the
 //! feature `test-hooks` have it; in every other build a call is nothing.
 //!
-//! Places: `claimed`, `staged`, `synced`, `committed`, `publishing`, `published`, `received`, `handed_out`.
+//! Places: `claimed`, `staged`, `synced`, `committed`, `publishing`, `published`, `received`, `handed_out`,
+//! `swept`, `imported`.
 
 /// Passes a place.
 #[cfg(not(feature = "test-hooks"))]

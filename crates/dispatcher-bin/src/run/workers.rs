@@ -12,6 +12,7 @@ use dispatcher_worker::{OutboxKind, Stop, WorkerConfig, run_worker};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How the workers ended.
 pub type WorkersEnd = Result<(), String>;
@@ -85,6 +86,13 @@ impl Workers {
     /// Take nothing new, finish what runs.
     pub fn drain(&self) {
         self.stop.drain();
+    }
+
+    /// Ends what runs, whatever becomes of it, so that no command outlives the process; waits at most `patience`.
+    pub fn end_at_once(&self, patience: Duration) {
+        self.stop.now();
+        // Either they have ended or their time is up.
+        let _ = self.ends.recv_timeout(patience);
     }
 
     /// End what runs and give it back.

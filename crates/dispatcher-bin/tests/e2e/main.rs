@@ -7,6 +7,7 @@ mod inputs;
 mod kit;
 mod killed;
 mod looks;
+mod parts;
 mod poison;
 mod results;
 mod stops;

@@ -200,6 +200,7 @@ impl Finaliser {
     pub(super) fn sweep(&mut self, now: TimeMs) -> Result<(), StageFailure> {
         self.sweep_at = now.after(super::SWEEP_EVERY);
         let sweep = self.parts.set.sweep(now, SWEEP_MAX);
+        hooks::pass("swept");
         let (requeued, dead, forgotten) = (sweep.requeued.len(), sweep.dead.len(), sweep.forgotten.len());
         if requeued + dead + forgotten > 0 {
             tracing::info!(requeued, dead, forgotten, "swept");
