@@ -58,8 +58,15 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         .map_err(|failure| Exit::with(exit::of_failure(&failure), failure.to_string()))?;
     let workers = Workers::start(&plan, socket.endpoint()?, &state.scratch())?;
     let counts = Arc::new(Counts::default());
-    let over = before.by_state.iter().filter(|(s, _)| matches!(s, TaskState::Done | TaskState::Dead)).map(|(_, n)| n).sum();
-    let import = start_import(&plan, store.clone(), Target { service, corpus, take_changed: plan.take_changed }, &counts, &stop)?;
+    let over =
+        before.by_state.iter().filter(|(s, _)| matches!(s, TaskState::Done | TaskState::Dead)).map(|(_, n)| n).sum();
+    let import = start_import(
+        &plan,
+        store.clone(),
+        Target { service, corpus, take_changed: plan.take_changed },
+        &counts,
+        &stop,
+    )?;
     let mut running = Running {
         plan: &plan,
         dispatcher,

@@ -93,7 +93,8 @@ impl StateDir {
 
     /// Whether a process works on it now.
     pub fn is_locked(&self) -> bool {
-        File::open(self.0.join("lock")).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+        File::open(self.0.join("lock"))
+            .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
     /// Opens the database.
@@ -107,7 +108,9 @@ pub fn store_error(error: &StoreError) -> anyhow::Error {
     let (code, hint) = match error.class {
         ErrorClass::Misconfigured => (exit::SCHEMA, "use the version of the program that made it"),
         ErrorClass::Full => (exit::STORE_LOST, "free some space and try again"),
-        ErrorClass::Corrupt => (exit::STORE_LOST, "restore the state folder from a backup, or begin anew in another --out"),
+        ErrorClass::Corrupt => {
+            (exit::STORE_LOST, "restore the state folder from a backup, or begin anew in another --out")
+        }
         ErrorClass::Conflict => (exit::USAGE, "choose another --out"),
         ErrorClass::Transient | ErrorClass::BadRow => (exit::STORE_LOST, "try again"),
     };

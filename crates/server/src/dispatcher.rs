@@ -103,7 +103,9 @@ impl Dispatcher {
         let set = Arc::new(set);
         let key = TokenKey::new(key);
         let before = recovery::Before::of(&config.worked_on, &key, &config.host);
-        runtime.block_on(recovery::recover(&*store, &*archive, id, &before, &clock)).map_err(StageFailure::StoreLost)?;
+        runtime
+            .block_on(recovery::recover(&*store, &*archive, id, &before, &clock))
+            .map_err(StageFailure::StoreLost)?;
 
         let shared = Arc::new(Shared::default());
         let progress = Arc::new(Progress::default());
@@ -127,14 +129,8 @@ impl Dispatcher {
             claim_ahead: config.claim_ahead,
             store_patience: config.store_patience,
         })?;
-        let receiver = Receiver::new(
-            arrivals,
-            to_finaliser,
-            to_router,
-            archive.spool().to_owned(),
-            Arc::clone(&progress),
-            clock,
-        );
+        let receiver =
+            Receiver::new(arrivals, to_finaliser, to_router, archive.spool().to_owned(), Arc::clone(&progress), clock);
         let router = RouterParts {
             endpoint: config.endpoint,
             fleet: config.fleet,

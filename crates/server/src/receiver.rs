@@ -154,11 +154,15 @@ impl Receiver {
 /// Checks a report whose bytes came with it.
 fn whole(reported: Reported, bodies: Vec<Bytes>) -> Delivery {
     if reported.parts.len() != bodies.len() {
-        return Delivery::Unusable { why: unusable("part_missing", "a declared part has no bytes".to_owned()), reported };
+        return Delivery::Unusable {
+            why: unusable("part_missing", "a declared part has no bytes".to_owned()),
+            reported,
+        };
     }
     for (spec, body) in reported.parts.iter().zip(&bodies) {
         if spec.size != body.len() as u64 {
-            let why = unusable("part_size", format!("{} declares {} bytes and has {}", spec.name, spec.size, body.len()));
+            let why =
+                unusable("part_size", format!("{} declares {} bytes and has {}", spec.name, spec.size, body.len()));
             return Delivery::Unusable { why, reported };
         }
         if hex(&Sha256::digest(body)) != spec.sha256 {

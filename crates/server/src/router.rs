@@ -7,9 +7,9 @@
 //! what a send refuses is undone (rule L9); it always reads, so whatever is sent to it can be sent.
 
 use crate::clock::Clock;
+use crate::finaliser::Shared;
 use crate::inputs::{Answered, Inputs};
 use crate::mailbox::{Mailbox, mailbox};
-use crate::finaliser::Shared;
 use crate::report::{Arrival, Order, Work};
 use crate::stage::StageFailure;
 use bytes::Bytes;
@@ -92,11 +92,7 @@ impl Router {
     ///
     /// # Errors
     /// Where the endpoint cannot be bound or the system gives no thread.
-    pub fn bind(
-        parts: RouterParts,
-        receiver: Sender<Arrival>,
-        orders: Mailbox<Order>,
-    ) -> Result<Self, StageFailure> {
+    pub fn bind(parts: RouterParts, receiver: Sender<Arrival>, orders: Mailbox<Order>) -> Result<Self, StageFailure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

@@ -123,10 +123,7 @@ impl Plan {
     /// The command that goes on with this run, for a shell.
     pub fn command_line(&self) -> String {
         // The arguments as they were given are what a person knows; quoting makes them whole again.
-        std::env::args_os()
-            .map(|arg| quoted(&arg.to_string_lossy()))
-            .collect::<Vec<_>>()
-            .join(" ")
+        std::env::args_os().map(|arg| quoted(&arg.to_string_lossy())).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -151,9 +148,8 @@ fn out_of(args: &RunArgs, dir: &Path) -> anyhow::Result<PathBuf> {
             name.into()
         }
     };
-    std::fs::create_dir_all(&out).with_context(|| {
-        format!("cannot make the results folder {}: name another with --out", out.display())
-    })?;
+    std::fs::create_dir_all(&out)
+        .with_context(|| format!("cannot make the results folder {}: name another with --out", out.display()))?;
     let out = out.canonicalize()?;
     if out == dir {
         return Err(Exit::usage(format!(
@@ -184,5 +180,9 @@ pub fn span(duration: Duration) -> SpanMs {
 /// A word as a shell reads it.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }

@@ -50,7 +50,11 @@ impl RunSummary {
         }
         let failed = self.tasks.by_status.iter().any(|(status, n)| !status.is_usable() && *n > 0);
         let cancelled = self.tasks.by_state.iter().any(|(state, n)| *state == TaskState::Cancelled && *n > 0);
-        if failed || cancelled || !self.imported.unreadable.is_empty() || self.imported.changed > self.imported.taken_anew {
+        if failed
+            || cancelled
+            || !self.imported.unreadable.is_empty()
+            || self.imported.changed > self.imported.taken_anew
+        {
             exit::SOME_NOT
         } else {
             exit::ALL_USABLE

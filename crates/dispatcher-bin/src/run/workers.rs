@@ -64,9 +64,8 @@ impl Workers {
         let (done, ends) = bounded(1);
         let asked = stop.clone();
         std::thread::Builder::new().name("workers".to_owned()).spawn(move || {
-            let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                run_worker(config, Arc::new(harness), asked)
-            }));
+            let worked =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run_worker(config, Arc::new(harness), asked)));
             let end = match worked {
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(e)) => Err(e.to_string()),

@@ -66,12 +66,7 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
 }
 
 /// Compares every result that stands with the archive.
-async fn check_results(
-    state: &StateDir,
-    store: &dyn Store,
-    deep: bool,
-    findings: &mut Findings,
-) -> anyhow::Result<()> {
+async fn check_results(state: &StateDir, store: &dyn Store, deep: bool, findings: &mut Findings) -> anyhow::Result<()> {
     let archive = archive_of(state, ResultNaming::same())?;
     let mut after = TaskId(0);
     loop {
@@ -104,7 +99,8 @@ fn print(findings: &Findings, args: &DoctorArgs) {
     let books = &findings.books;
     let endings: Vec<String> = books.endings.iter().map(|(ending, n)| format!("{n} {}", ending.as_str())).collect();
     crate::tell(&format!("books: {} attempts = {} + {} still out", books.dispatched, endings.join(" + "), books.out));
-    let how = if findings.deep { "present, of the right length and checksum" } else { "present and of the right length" };
+    let how =
+        if findings.deep { "present, of the right length and checksum" } else { "present and of the right length" };
     if findings.healthy {
         crate::tell(&format!("healthy: the books balance, and {} results are {how}", findings.results_checked));
     } else {

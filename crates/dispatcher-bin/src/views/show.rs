@@ -86,7 +86,10 @@ fn result_lines(result: &ResultRow, stands: bool) -> Vec<String> {
     let mut lines = vec![format!("result of attempt {}: {}, {word}", result.epoch.attempt(), result.status.as_str())];
     lines.extend(result.messages.iter().map(|message| format!("  {}", words::message(message))));
     lines.extend(
-        result.parts.iter().map(|part| format!("  {}: {} bytes, {} sha256 {}", part.name, part.length, part.place, part.sha256)),
+        result
+            .parts
+            .iter()
+            .map(|part| format!("  {}: {} bytes, {} sha256 {}", part.name, part.length, part.place, part.sha256)),
     );
     lines
 }

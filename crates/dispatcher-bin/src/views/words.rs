@@ -13,9 +13,7 @@ pub fn counts(summary: &Summary) -> String {
     let mut parts = vec![format!("{} tasks", summary.total)];
     parts.extend(summary.by_status.iter().filter(|(_, n)| *n > 0).map(|(s, n)| format!("{n} {}", s.as_str())));
     let open = |state: &TaskState| !matches!(state, TaskState::Done | TaskState::Dead);
-    parts.extend(
-        summary.by_state.iter().filter(|(s, n)| open(s) && *n > 0).map(|(s, n)| format!("{n} {}", state(*s))),
-    );
+    parts.extend(summary.by_state.iter().filter(|(s, n)| open(s) && *n > 0).map(|(s, n)| format!("{n} {}", state(*s))));
     if summary.unpublished > 0 {
         parts.push(format!("{} not yet in place", summary.unpublished));
     }
@@ -62,7 +60,11 @@ pub fn message(message: &Message) -> String {
         Severity::Invalid => "invalid",
     };
     let kind = kind(&message.category, &message.what);
-    if message.details.is_empty() { format!("{severity} {kind}") } else { format!("{severity} {kind}: {}", message.details) }
+    if message.details.is_empty() {
+        format!("{severity} {kind}")
+    } else {
+        format!("{severity} {kind}: {}", message.details)
+    }
 }
 
 /// A point in time, in UTC.

@@ -74,7 +74,8 @@ fn a_database_of_a_newer_program_is_refused() {
     let place = Place::with(&[("a", b"1")]);
     place.run_well(["--exec", "cat {input}"]);
     let database = place.out().join(".dispatcher/dispatcher.db");
-    let script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('pragma user_version = 99'); c.commit()";
+    let script =
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('pragma user_version = 99'); c.commit()";
     assert!(Command::new("python3").args(["-c", script]).arg(database).status().unwrap().success());
     let output = place.run(["--exec", "cat {input}"]);
     assert_eq!(output.status.code(), Some(15), "{}", told(&output));

@@ -67,7 +67,14 @@ fn another_command_or_folder_on_the_same_results_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("holds the results of the command `cat {input}`"), "{}", said(&output));
     std::fs::create_dir(place.path().join("other")).unwrap();
-    let other = self::output(dispatcher().current_dir(place.path()).args(["run", "other", "-o", "out", "--exec", "cat {input}"]));
+    let other = self::output(dispatcher().current_dir(place.path()).args([
+        "run",
+        "other",
+        "-o",
+        "out",
+        "--exec",
+        "cat {input}",
+    ]));
     assert_eq!(other.status.code(), Some(2));
     assert!(said(&other).contains("holds the results of the inputs"), "{}", said(&other));
     assert_eq!(place.result("a"), b"1");
@@ -77,9 +84,14 @@ fn another_command_or_folder_on_the_same_results_is_refused() {
 fn results_inside_the_inputs_are_no_inputs() {
     let place = Place::with(&[("a", b"1")]);
     for _ in 0..2 {
-        let output = self::output(
-            dispatcher().current_dir(place.path()).args(["run", "in", "-o", "in/results", "--exec", "cat {input}"]),
-        );
+        let output = self::output(dispatcher().current_dir(place.path()).args([
+            "run",
+            "in",
+            "-o",
+            "in/results",
+            "--exec",
+            "cat {input}",
+        ]));
         assert_eq!(output.status.code(), Some(0), "{}", said(&output));
         assert!(said(&output).contains("is skipped as an input"), "{}", said(&output));
     }

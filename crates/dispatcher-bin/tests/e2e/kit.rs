@@ -150,8 +150,7 @@ pub fn told(output: &Output) -> String {
 impl Running {
     /// Starts a command whose standard error is read line by line.
     pub fn start(command: &mut Command) -> Self {
-        let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         Self { child, stderr }
     }

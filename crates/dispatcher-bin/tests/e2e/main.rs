@@ -4,8 +4,8 @@
 
 mod faults;
 mod inputs;
-mod kit;
 mod killed;
+mod kit;
 mod looks;
 mod parts;
 mod poison;

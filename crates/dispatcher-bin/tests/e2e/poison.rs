@@ -37,7 +37,17 @@ fn what_ignores_its_end_is_killed_at_its_limit_and_the_slot_goes_on() {
         *closed) exec >&- 2>&-; sleep 1000;; \
         *) cat {input};; esac";
     let output = place.run([
-        "--shell", "--slots", "1", "--limit", "500ms", "--kill-grace", "200ms", "--budget", "1", "--exec", exec,
+        "--shell",
+        "--slots",
+        "1",
+        "--limit",
+        "500ms",
+        "--kill-grace",
+        "200ms",
+        "--budget",
+        "1",
+        "--exec",
+        exec,
     ]);
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     for name in ["a-stubborn", "b-closed"] {

@@ -91,9 +91,7 @@ fn names_that_are_not_utf_8_work_from_end_to_end() {
     place.run_well(["--exec", "cat {input}"]);
     assert_eq!(place.result(name), b"bytes");
     place.assert_healthy();
-    let shown = output(
-        dispatcher().current_dir(place.path()).args(["show", "--state", "out"]).arg(name),
-    );
+    let shown = output(dispatcher().current_dir(place.path()).args(["show", "--state", "out"]).arg(name));
     assert_eq!(shown.status.code(), Some(0), "{}", told(&shown));
 }
 
@@ -138,8 +136,7 @@ fn a_large_input_passes_in_bounded_memory() {
     place.run_well(["--shell", "--exec", &exec]);
     let (input, result) = (std::fs::read(&path).unwrap(), place.result("large"));
     assert!(input == result, "the result is not the input");
-    let kilobytes: u64 =
-        std::fs::read_to_string(peak).unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();
+    let kilobytes: u64 = std::fs::read_to_string(peak).unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(kilobytes < 100_000, "{kilobytes} kB for an input of {megabytes} MB");
     place.assert_healthy();
 }

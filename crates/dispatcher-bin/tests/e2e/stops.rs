@@ -78,8 +78,13 @@ fn stopped_at_many_moments_each_task_has_its_result_or_is_ready() {
         let wanted = moment * 5 + 1;
         let running = place.start(["--exec", "cat {input}"]);
         // The moment is a number of results in place, not a time.
-        let results = || walkdir::WalkDir::new(place.out()).into_iter().filter_map(Result::ok)
-            .filter(|e| e.file_type().is_file() && !e.path().components().any(|c| c.as_os_str() == ".dispatcher")).count();
+        let results = || {
+            walkdir::WalkDir::new(place.out())
+                .into_iter()
+                .filter_map(Result::ok)
+                .filter(|e| e.file_type().is_file() && !e.path().components().any(|c| c.as_os_str() == ".dispatcher"))
+                .count()
+        };
         let before = results();
         crate::kit::wait_until("some results are there", || results() >= (before + wanted).min(400));
         running.signal(Signal::TERM);

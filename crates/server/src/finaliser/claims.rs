@@ -79,8 +79,8 @@ impl Finaliser {
             return None;
         };
         self.entries.insert(task.lease.task, task.entry.clone());
-        let path = Path::new(std::ffi::OsStr::from_bytes(&corpus.root.0))
-            .join(std::ffi::OsStr::from_bytes(&task.entry.0));
+        let path =
+            Path::new(std::ffi::OsStr::from_bytes(&corpus.root.0)).join(std::ffi::OsStr::from_bytes(&task.entry.0));
         Some(Work {
             service: service.name.clone(),
             corpus: corpus.name.clone(),
@@ -129,9 +129,8 @@ impl Finaliser {
             let filter = filter.clone();
             async move { store.summary(&filter).await }
         })?;
-        let open = summary.by_state.iter().any(|(state, n)| {
-            *n > 0 && matches!(state, TaskState::Ready | TaskState::Leased)
-        });
+        let open =
+            summary.by_state.iter().any(|(state, n)| *n > 0 && matches!(state, TaskState::Ready | TaskState::Leased));
         if open {
             return Ok(());
         }

@@ -129,11 +129,7 @@ impl Finaliser {
                 PartBytes::Memory(bytes) => Source::Bytes(bytes),
                 PartBytes::Spool(path) => Source::Spool(path),
             };
-            self.parts.archive.stage(
-                reported.lease,
-                &entry,
-                NewPart { name: &spec.name, sha256: &spec.sha256, source },
-            )
+            self.parts.archive.stage(reported.lease, &entry, NewPart { name: &spec.name, sha256: &spec.sha256, source })
         });
         Ok(parts.collect())
     }
@@ -154,11 +150,9 @@ impl Finaliser {
                 self.entries.remove(&lease.task);
             }
             Answer::Refused { .. } => self.parts.progress.ended(Status::Fatal, None),
-            Answer::Noted
-            | Answer::Superseded { .. }
-            | Answer::Stale
-            | Answer::Cancelled
-            | Answer::Unknown => self.discard(lease, parts_of(&record)),
+            Answer::Noted | Answer::Superseded { .. } | Answer::Stale | Answer::Cancelled | Answer::Unknown => {
+                self.discard(lease, parts_of(&record))
+            }
         }
         match ack(&record, &answer) {
             Some((word, why)) => self.order(Order::Answer { lease, word, why }),
@@ -293,7 +287,9 @@ fn settlement(record: &Record, answer: &Answer) -> Option<Settlement> {
             _ => return None,
         },
         Answer::Stored { .. } => match record {
-            Record::Result { status, .. } => Settlement::Stands(Standing { epoch: lease.epoch, status: *status, origin: Origin::Worker }),
+            Record::Result { status, .. } => {
+                Settlement::Stands(Standing { epoch: lease.epoch, status: *status, origin: Origin::Worker })
+            }
             _ => return None,
         },
         Answer::Superseded { by } => Settlement::Superseded { by: *by },
@@ -329,4 +325,3 @@ fn ack(record: &Record, answer: &Answer) -> Option<(AckWord, Option<String>)> {
         Answer::Refused { why } => (AckWord::Refused, Some(why.clone())),
     })
 }
-

@@ -178,7 +178,8 @@ pub struct Running {
 pub fn start_worker(place: &Place, name: &str, slots: u32, work: Arc<dyn Worker>) -> Running {
     let stop = Stop::new();
     let scratch = place.dir.path().join(format!("scratch-{name}"));
-    let config = WorkerConfig { slots, prefetch: slots, ..WorkerConfig::new(place.endpoint(), name, name, SERVICE, scratch) };
+    let config =
+        WorkerConfig { slots, prefetch: slots, ..WorkerConfig::new(place.endpoint(), name, name, SERVICE, scratch) };
     let asked = stop.clone();
     let thread = std::thread::spawn(move || run_worker(config, work, asked).unwrap());
     Running { stop, thread }

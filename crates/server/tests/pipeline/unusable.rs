@@ -56,7 +56,12 @@ fn a_real_failure_is_final_at_the_first_go() {
     puppet.say(&FromWorker::Ready { granted: 1 });
     let token = puppet.hear_task();
     puppet.say(&FromWorker::Begun { token: token.clone() });
-    puppet.say(&FromWorker::Result { token: token.clone(), status: Status::Fatal, messages: Vec::new(), parts: Vec::new() });
+    puppet.say(&FromWorker::Result {
+        token: token.clone(),
+        status: Status::Fatal,
+        messages: Vec::new(),
+        parts: Vec::new(),
+    });
     assert_eq!(word_for(&puppet, &token), AckWord::Stored);
     let story = place.story(1);
     assert_eq!((story.task.state, story.attempts.len()), (TaskState::Done, 1));
@@ -91,7 +96,9 @@ fn noise_and_forged_tokens_harm_nobody_else() {
     let forged = TokenText("AQAAAAAAAAABAAAAAQAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAA".to_owned());
     for n in 0..300_usize {
         hostile.say_with(&result(&forged, Status::NoProblem, 0, OF_NOTHING), &[Bytes::new()]);
-        hostile.say_frames((0..n % 6).map(|i| Bytes::from(vec![b'x'; (i + n) % 7])).chain([Bytes::from_static(b"x")]).collect());
+        hostile.say_frames(
+            (0..n % 6).map(|i| Bytes::from(vec![b'x'; (i + n) % 7])).chain([Bytes::from_static(b"x")]).collect(),
+        );
         hostile.say_frames(vec![Bytes::from_static(b"DSP1"), Bytes::from_static(b"{\"type\":\"result\"")]);
     }
     wait_until("all is done", || place.count(TaskState::Done) == 200);
