@@ -143,8 +143,8 @@ impl Running<'_> {
                     workers = never();
                     if let Ok(end) = end { self.worker_over(end)?; }
                 },
-                recv(ends) -> end => if let Ok(end) = end {
-                    if let Some(ended) = self.dispatcher.ended(end) {
+                recv(ends) -> end => {
+                    if let Some(ended) = end.ok().and_then(|end| self.dispatcher.ended(end)) {
                         return self.over(ended);
                     }
                 },

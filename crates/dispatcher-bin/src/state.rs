@@ -30,9 +30,7 @@ impl StateDir {
             format!("cannot make {}: choose another folder for the results with --out", dir.display())
         })?;
         let dir = dir.canonicalize()?;
-        for name in ["scratch"] {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir.join(name))?;
-        }
+        DirBuilder::new().recursive(true).mode(0o700).create(dir.join("scratch"))?;
         Ok(Self(dir))
     }
 

@@ -106,7 +106,7 @@ pub struct Finaliser {
 
 /// What woke the loop.
 enum Woken {
-    Delivery(Delivery),
+    Delivery(Box<Delivery>),
     Nudge,
     Time,
     RouterGone,
@@ -145,7 +145,7 @@ impl Finaliser {
         self.find_unpublished()?;
         loop {
             match self.wait() {
-                Woken::Delivery(delivery) => self.take(delivery)?,
+                Woken::Delivery(delivery) => self.take(*delivery)?,
                 Woken::Nudge => self.claim_at = self.now(),
                 Woken::Time => {}
                 Woken::RouterGone => return self.close(),
@@ -191,7 +191,7 @@ impl Finaliser {
         }
         let patience = Duration::from_millis(next.since(now).0);
         select! {
-            recv(self.parts.deliveries) -> delivery => delivery.map_or(Woken::RouterGone, Woken::Delivery),
+            recv(self.parts.deliveries) -> delivery => delivery.map_or(Woken::RouterGone, |delivery| Woken::Delivery(Box::new(delivery))),
             recv(self.parts.nudges) -> _ => Woken::Nudge,
             default(patience) => Woken::Time,
         }
