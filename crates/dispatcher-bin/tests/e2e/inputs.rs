@@ -1,6 +1,6 @@
 //! Inputs: which files are taken, what is said about the others, and what must not be mixed.
 
-use crate::kit::{Place, dispatcher, output, told};
+use crate::kit::{Place, dispatcher, told};
 
 /// What a command said, for a look at its words.
 fn said(output: &std::process::Output) -> String {
@@ -67,7 +67,7 @@ fn another_command_or_folder_on_the_same_results_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("holds the results of the command `cat {input}`"), "{}", said(&output));
     std::fs::create_dir(place.path().join("other")).unwrap();
-    let other = self::output(dispatcher().current_dir(place.path()).args([
+    let other = crate::kit::output(dispatcher().current_dir(place.path()).args([
         "run",
         "other",
         "-o",
@@ -84,7 +84,7 @@ fn another_command_or_folder_on_the_same_results_is_refused() {
 fn results_inside_the_inputs_are_no_inputs() {
     let place = Place::with(&[("a", b"1")]);
     for _ in 0..2 {
-        let output = self::output(dispatcher().current_dir(place.path()).args([
+        let output = crate::kit::output(dispatcher().current_dir(place.path()).args([
             "run",
             "in",
             "-o",
@@ -113,10 +113,10 @@ fn wrong_command_lines_say_what_to_do() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
         assert!(said(&output).contains(word), "{args:?}: {}", said(&output));
     }
-    let missing = self::output(dispatcher().args(["run", "/nowhere/at/all", "--exec", "cat"]));
+    let missing = crate::kit::output(dispatcher().args(["run", "/nowhere/at/all", "--exec", "cat"]));
     assert_eq!(missing.status.code(), Some(2));
     assert!(said(&missing).contains("/nowhere/at/all"));
-    let no_state = self::output(dispatcher().current_dir(place.path()).arg("status"));
+    let no_state = crate::kit::output(dispatcher().current_dir(place.path()).arg("status"));
     assert_eq!(no_state.status.code(), Some(2));
     assert!(said(&no_state).contains("--state"), "{}", said(&no_state));
 }

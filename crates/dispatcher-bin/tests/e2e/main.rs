@@ -1,5 +1,7 @@
 //! The built program, used as people use it: on real files, killed, interrupted, on a full disk.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stdout, reason = "the seed of a failed test is what repeats it")]
 #![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
 
 mod faults;

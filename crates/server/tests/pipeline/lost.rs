@@ -37,7 +37,7 @@ fn tasks_of_a_vanished_worker_are_ready_again_without_any_traffic() {
     let charged: u32 = (1..=20).map(|n| place.story(n).task.charged).sum();
     assert_eq!(charged, 2, "only what had begun is charged");
     let worker = start_worker(&place, "good", 2, Arc::new(Echo));
-    let place = place.finish(&[worker.stop.clone()]).place;
+    let place = place.finish(std::slice::from_ref(&worker.stop)).place;
     worker.thread.join().unwrap();
     assert_eq!(place.count(TaskState::Done), 20);
 }
@@ -84,7 +84,7 @@ fn a_task_given_back_is_free_and_goes_to_another_worker() {
     puppet.hear_until("an answer", |said| matches!(said, ToWorker::Ack { .. }));
     puppet.leave();
     let worker = start_worker(&place, "good", 1, Arc::new(Echo));
-    let place = place.finish(&[worker.stop.clone()]).place;
+    let place = place.finish(std::slice::from_ref(&worker.stop)).place;
     worker.thread.join().unwrap();
     let story = place.story(1);
     assert_eq!(story.attempts[0].ending, Some(Ending::HandedBack));
@@ -104,7 +104,7 @@ fn the_limit_of_tasks_in_flight_is_never_exceeded_and_leasing_goes_on_below_it()
     wait_until("it is saturated", || place.dispatcher().in_flight() == 50);
     greedy.into_iter().for_each(Puppet::vanish);
     let worker = start_worker(&place, "good", 4, Arc::new(Echo));
-    let place = place.finish(&[worker.stop.clone()]).place;
+    let place = place.finish(std::slice::from_ref(&worker.stop)).place;
     worker.thread.join().unwrap();
     assert_eq!(place.count(TaskState::Done), 200);
 }

@@ -1,5 +1,6 @@
 //! The stages together: a dispatcher over real sockets, with real workers, broken ones and vanishing ones.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 #![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
 
 mod kit;

@@ -103,6 +103,6 @@ fn noise_and_forged_tokens_harm_nobody_else() {
     }
     wait_until("all is done", || place.count(TaskState::Done) == 200);
     hostile.vanish();
-    let _ = place.finish(&[worker.stop.clone()]);
+    let _ = place.finish(std::slice::from_ref(&worker.stop));
     assert_eq!(worker.thread.join().unwrap().answers.stored, 200);
 }

@@ -53,7 +53,7 @@ fn a_status_and_its_messages_come_through() {
     }
     let place = Place::start(Setup::default());
     let worker = start_worker(&place, "w", 1, Arc::new(Grumbling));
-    let place = place.finish(&[worker.stop.clone()]).place;
+    let place = place.finish(std::slice::from_ref(&worker.stop)).place;
     worker.thread.join().unwrap();
     let story = place.story(1);
     assert_eq!(story.task.standing.unwrap().status, Status::Warning);
