@@ -14,9 +14,8 @@ use dispatcher_core::claim::Standing;
 use dispatcher_core::finalise::{Answer, AttemptFacts, Decision, Move, Papers, Policy, Tally, TaskFacts, own_reason};
 use dispatcher_core::id::{CorpusId, Epoch, Run, ServiceId, TaskId};
 use dispatcher_core::report::Message;
-use dispatcher_core::time::SpanMs;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The tasks of one transaction, in id order.
 #[derive(Debug)]
@@ -79,20 +78,21 @@ impl<'r> Book<'r> {
         doing: &'static str,
     ) -> Result<(Self, Vec<(TaskId, Flaw)>), StoreError> {
         let failed = |e: sqlx::Error| fault(doing, &e);
+        let policies = policies(connection).await.map_err(failed)?;
+        let ids: BTreeSet<i64> = ids.map(|id| id.0).collect();
         let rows = sqlx::query(concat!(
             "SELECT ",
             task_columns!(),
-            ", s.budget, s.retry_delay_ms FROM (SELECT DISTINCT value AS id FROM json_each(?1)) v
-             CROSS JOIN tasks t ON t.id = v.id LEFT JOIN services s ON s.id = t.service"
+            " FROM json_each(?1) v CROSS JOIN tasks t ON t.id = v.value"
         ))
-        .bind(Bulk::numbers(ids.map(|id| id.0)).into_json())
-        .fetch_all(&mut *connection)
+        .bind(Bulk::numbers(ids).into_json())
+        .fetch_all(connection)
         .await
         .map_err(failed)?;
         let mut book = Self { doing, tasks: BTreeMap::new(), counters: BTreeMap::new(), filings: 0 };
         let mut flawed = Vec::new();
         for row in &rows {
-            match page(row) {
+            match page(row, &policies) {
                 Ok((id, page)) => drop(book.tasks.insert(id, page)),
                 Err(flaw) => flawed.push((decode::id(row, 0).map_err(|why| corrupt(doing, why))?, flaw)),
             }
@@ -380,15 +380,24 @@ impl<'r> Page<'r> {
     }
 }
 
-fn page<'r>(row: &SqliteRow) -> Result<(TaskId, Page<'r>), Flaw> {
+/// What each service says about its tasks.
+async fn policies(connection: &mut SqliteConnection) -> Result<HashMap<ServiceId, Policy>, sqlx::Error> {
+    let rows = sqlx::query("SELECT id, budget, retry_delay_ms FROM services").fetch_all(connection).await?;
+    let read = |row: &SqliteRow| {
+        let budget = decode::count(row, 1).ok()?;
+        let retry_delay_ms = decode::span(row, 2).ok()??;
+        Some((ServiceId(decode::number(row, 0).ok()?), Policy { budget, retry_delay_ms }))
+    };
+    Ok(rows.iter().filter_map(read).collect())
+}
+
+fn page<'r>(row: &SqliteRow, policies: &HashMap<ServiceId, Policy>) -> Result<(TaskId, Page<'r>), Flaw> {
     let task = decode::task(row)?;
-    let budget = decode::maybe(row, decode::TASK_WIDTH)?.ok_or("its service is missing")?;
-    let delay = decode::span(row, decode::TASK_WIDTH + 1)?.unwrap_or(SpanMs::ZERO);
-    let budget = u32::try_from(budget).map_err(|_| format!("the budget of its service is {budget}"))?;
+    let policy = policies.get(&task.service).copied().ok_or("its service is missing")?;
     let page = Page {
         service: task.service,
         corpus: task.corpus,
-        policy: Policy { budget, retry_delay_ms: delay },
+        policy,
         fence: (task.facts.run, task.facts.epoch),
         facts: task.facts,
         changed: false,

@@ -150,27 +150,20 @@ impl Chunk {
     /// Adds what is new, and compares the rest with its rows.
     pub(super) async fn import(self, connection: &mut SqliteConnection) -> Result<Imported, StoreError> {
         let given = self.entries.len() as u64;
-        // What is there is left out before ids are given, so that a repeat uses up none.
-        let added = self
-            .entries
-            .query(
-                "INSERT INTO tasks (service, corpus, entry, input_size, input_mtime_ns, state, run, epoch, charged,
-                   freed, priority, not_before_ms)
-                 SELECT ?3, ?4, substr(?2, value ->> 0, value ->> 1), value ->> 2, value ->> 3, 'ready', 1, 0, 0, 0,
-                   value ->> 4, 0
-                 FROM jsonb_each(?1) WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.service = ?3 AND t.corpus = ?4
-                   AND t.entry = substr(?2, value ->> 0, value ->> 1))
-                 ORDER BY key",
-            )
-            .bind(self.service.0)
-            .bind(self.corpus.0)
-            .execute(&mut *connection)
-            .await
-            .map_err(|e| fault(IMPORT, &e))?
-            .rows_affected();
+        // Most chunks are all new; looking for each of their entries first would take twice as long.
+        let added = match self.insert(connection, INSERT_ALL).await {
+            Err(sqlx::Error::Database(e)) if e.is_unique_violation() => self.insert(connection, INSERT_NEW).await,
+            done => done,
+        };
+        let added = added.map_err(|e| fault(IMPORT, &e))?;
         let changed = if added < given { self.differing(connection, IMPORT).await? } else { Vec::new() };
         let known = given - added - changed.len() as u64;
         Ok(Imported { added, known, changed: changed.into_iter().map(|d| d.name).collect() })
+    }
+
+    async fn insert(&self, connection: &mut SqliteConnection, sql: &'static str) -> Result<u64, sqlx::Error> {
+        let query = self.entries.query(sql).bind(self.service.0).bind(self.corpus.0);
+        query.execute(connection).await.map(|done| done.rows_affected())
     }
 
     /// Writes what differs from its row into it, and begins a new run of each such task.
@@ -231,3 +224,19 @@ impl Chunk {
 pub(super) fn corrupt(doing: &'static str, why: decode::Flaw) -> StoreError {
     StoreError { class: ErrorClass::Corrupt, doing, why }
 }
+
+/// Adds entries, all of them or none.
+const INSERT_ALL: &str = "
+INSERT INTO tasks (service, corpus, entry, input_size, input_mtime_ns, state, run, epoch, charged, freed, priority,
+  not_before_ms)
+SELECT ?3, ?4, substr(?2, value ->> 0, value ->> 1), value ->> 2, value ->> 3, 'ready', 1, 0, 0, 0, value ->> 4, 0
+FROM jsonb_each(?1) ORDER BY key";
+
+/// Adds entries that are not there. The others are left out before ids are given, so that they use up none.
+const INSERT_NEW: &str = "
+INSERT INTO tasks (service, corpus, entry, input_size, input_mtime_ns, state, run, epoch, charged, freed, priority,
+  not_before_ms)
+SELECT ?3, ?4, substr(?2, value ->> 0, value ->> 1), value ->> 2, value ->> 3, 'ready', 1, 0, 0, 0, value ->> 4, 0
+FROM jsonb_each(?1) WHERE NOT EXISTS (
+  SELECT 1 FROM tasks t WHERE t.service = ?3 AND t.corpus = ?4 AND t.entry = substr(?2, value ->> 0, value ->> 1))
+ORDER BY key";
