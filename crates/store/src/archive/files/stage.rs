@@ -8,9 +8,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Up to how many files and folders are synced one by one; above that the whole file system is, in one call. A single
-/// file is synced in a fraction of the time that a whole file system takes; a thousand take five times as long.
-const ONE_BY_ONE: usize = 8;
+/// Up to how many files and folders are synced one by one; above that the whole file system is, in one call. Four are a
+/// single result with its folders: as fast either way, and one by one it does not wait for what others write. From a
+/// handful of files on one call is several times as fast (512 files on ext4: 29 ms against 2 s).
+const ONE_BY_ONE: usize = 4;
 
 /// How many folders are remembered as made.
 const REMEMBERED: usize = 10_000;
