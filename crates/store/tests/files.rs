@@ -288,6 +288,9 @@ fn large_results_come_from_the_spool_folder() {
     let again = NewPart { name: "result", sha256: &sum(b"large"), source: Source::Spool(&spooled) };
     assert_eq!(archive.stage(lease(1, 1), &entry("a"), again).expect("stages"), part);
     assert!(!spooled.exists(), "and the second copy is gone");
+    // A batch that met a full disk is staged anew as a whole, when what was spooled has moved already.
+    let moved = NewPart { name: "result", sha256: &sum(b"large"), source: Source::Spool(&spooled) };
+    assert_eq!(archive.stage(lease(1, 1), &entry("a"), moved).expect("stages"), part);
     archive.sync().expect("syncs");
     archive.publish(&publication(lease(1, 1), "a", vec![part])).expect("publishes");
     assert_eq!(place.read("a").as_deref(), Some("large"));

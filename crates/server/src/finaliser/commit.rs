@@ -8,7 +8,7 @@ use crate::report::{Order, PartBytes, Reported, Reporting};
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
 use dispatcher_core::claim::Standing;
-use dispatcher_core::id::{EntryName, LeaseId};
+use dispatcher_core::id::{EntryName, LeaseId, Run};
 use dispatcher_core::in_flight::Receipt;
 use dispatcher_core::reap::Taken;
 use dispatcher_core::report::{Ending, Message, Origin, Severity, Status};
@@ -80,6 +80,8 @@ impl Finaliser {
     /// Stages and syncs once; `None` where there is no space. Staging the same part twice is the same as once.
     fn try_stage(&mut self, pending: &[Pending]) -> Result<Option<Vec<Record>>, StageFailure> {
         let mut records = Vec::with_capacity(pending.len());
+        // A sync also makes the renames durable that this batch marks as done.
+        let mut to_sync = pending.iter().any(|item| matches!(item, Pending::Record(Record::Published { .. }, _)));
         let mut staged = false;
         for item in pending {
             records.push(match item {
@@ -94,10 +96,13 @@ impl Finaliser {
                 },
             });
         }
-        if !staged {
+        to_sync |= staged;
+        if !to_sync {
             return Ok(Some(records));
         }
-        hooks::pass("staged");
+        if staged {
+            hooks::pass("staged");
+        }
         match self.parts.archive.sync() {
             Ok(()) => Ok(Some(records)),
             Err(ArchiveError::Full { place }) => Ok(self.no_space(&place)),
@@ -170,6 +175,10 @@ impl Finaliser {
         self.entries.remove(&lease.task);
         self.parts.progress.ended(*status, replaced.map(|stood| stood.status));
         self.parts.progress.stored(parts.iter().map(|part| part.length).sum());
+        if replaced.is_some() || lease.run > Run::FIRST {
+            // What waits for its place and lost it meanwhile is not published any more.
+            self.publishing.retain(|waiting| waiting.lease.task != lease.task);
+        }
         self.publishing.push_back(Publication {
             lease: *lease,
             entry,

@@ -20,7 +20,7 @@ fn lengths() -> Vec<usize> {
 
 /// A million only with `cargo xtask test --full`.
 fn huge() -> usize {
-    if std::env::var_os("DISPATCHER_TEST_FULL").is_some() { 1_000_000 } else { 100_000 }
+    if std::env::var_os("DISPATCHER_FULL").is_some() { 1_000_000 } else { 100_000 }
 }
 
 fn entries(range: std::ops::Range<usize>) -> Vec<Entry> {

@@ -269,6 +269,6 @@ proptest! {
 
 fn cases() -> u32 {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
-    let full = std::env::var_os("DISPATCHER_TEST_FULL").is_some();
+    let full = std::env::var_os("DISPATCHER_FULL").is_some();
     asked.unwrap_or(if full { 2_000 } else { 40 })
 }

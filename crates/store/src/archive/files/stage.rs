@@ -46,7 +46,7 @@ impl Pending {
             // A row may refer to it: it is not written again, and a failing sync does not take it away.
             self.lists().others.insert(path.to_owned());
             return match source {
-                Source::Spool(spool) => fs::remove_file(spool),
+                Source::Spool(spool) => remove_if_there(spool),
                 Source::Bytes(_) => Ok(()),
             };
         }
@@ -125,6 +125,14 @@ fn sync_one(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a file that an earlier try may have moved already.
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
 fn holds(path: &Path, length: u64, sha256: &str) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() && found.len() == length => Ok(checksum(path)? == sha256),
@@ -136,10 +144,7 @@ fn holds(path: &Path, length: u64, sha256: &str) -> io::Result<bool> {
 
 /// Writes a new file in place of what is there. On an error nothing of it stays.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
+    remove_if_there(path)?;
     let written = File::create_new(path).and_then(|mut file| file.write_all(bytes));
     if written.is_err() {
         drop(fs::remove_file(path));
