@@ -62,7 +62,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "EXT")]
     pub ext: Option<String>,
     /// How many commands run at once [default: the number of cores].
-    #[arg(long, short, value_name = "N", env = "DISPATCHER_SLOTS", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, short, value_name = "N", env = "DISPATCHER_SLOTS", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub slots: Option<u32>,
     /// How long one input may take; attempt n gets n times as much.
     #[arg(long, value_name = "TIME", default_value = "1h", env = "DISPATCHER_LIMIT", value_parser = time_limit)]
@@ -71,19 +71,19 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 3, env = "DISPATCHER_BUDGET", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub budget: u32,
     /// The largest result; a larger one makes its input invalid.
-    #[arg(long, value_name = "SIZE", default_value = "4GB", env = "DISPATCHER_RESULT_CAP")]
+    #[arg(long, value_name = "SIZE", default_value = "4GB", env = "DISPATCHER_RESULT_CAP", value_parser = size)]
     pub result_cap: bytesize::ByteSize,
     /// Run CMD with `sh -c`; placeholders are quoted for it.
     #[arg(long)]
     pub shell: bool,
     /// Do again what failed, what has changed since it was imported, or what lost its result.
-    #[arg(long, value_name = "WHICH", value_enum)]
+    #[arg(long, value_name = "WHICH", value_delimiter = ',', value_enum)]
     pub again: Vec<Again>,
     /// How long running commands may go on after Ctrl-C.
-    #[arg(long, value_name = "TIME", default_value = "30s", env = "DISPATCHER_DRAIN", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", env = "DISPATCHER_DRAIN", value_parser = span)]
     pub drain: Duration,
-    /// From the end of the time limit: how long after SIGTERM a command's processes are killed.
-    #[arg(long, value_name = "TIME", default_value = "5s", env = "DISPATCHER_KILL_GRACE", value_parser = humantime::parse_duration)]
+    /// How long a command may take to end after SIGTERM, before it is killed.
+    #[arg(long, value_name = "TIME", default_value = "5s", env = "DISPATCHER_KILL_GRACE", value_parser = span)]
     pub kill_grace: Duration,
     /// Survive kills of the process, but not for sure a power cut: faster on slow disks.
     #[arg(long, env = "DISPATCHER_FAST_COMMITS")]
@@ -215,11 +215,20 @@ pub enum StatusWord {
 
 /// A time limit: positive.
 fn time_limit(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("a time limit must be longer than nothing".to_owned()),
-        Ok(limit) => Ok(limit),
-        Err(e) => Err(format!("{e} (write it like 90s, 10m, 2h)")),
+    match span(text)? {
+        Duration::ZERO => Err("a time limit must be longer than nothing".to_owned()),
+        limit => Ok(limit),
     }
+}
+
+/// A span of time.
+fn span(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|e| format!("{e} (write it like 90s, 10m, 2h)"))
+}
+
+/// A size in bytes.
+fn size(text: &str) -> Result<bytesize::ByteSize, String> {
+    text.parse().map_err(|_| "that is no size (write it like 500KB, 20MB, 4GB)".to_owned())
 }
 
 #[cfg(test)]

@@ -41,10 +41,11 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let began = Instant::now();
     let plan = Plan::of(args)?;
     let stop = Stop::install()?;
+    // Nothing is made before everything that can be told from the inputs is told.
+    plan.tree.check_result_names()?;
     let state = StateDir::make(&plan.tree.out)?;
     let _lock = state.lock()?;
     identity::claim_out(args, &plan.tree.dir, &plan.tree.out, &state)?;
-    plan.tree.check_result_names()?;
     let looped = event_loop()?;
     let store = Arc::new(looped.block_on(state.store(plan.durability()))?);
     let archive = Arc::new(archive_of(&state, plan.naming.clone())?);
@@ -52,7 +53,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     looped.block_on(again::begin(args, &*store, &*archive))?;
     let before = looped.block_on(store.summary(&TaskFilter::default())).map_err(|e| store_error(&e))?;
 
-    let socket = workers::Socket::make()?;
+    let socket = workers::Socket::make(&state)?;
     let worked_on = dispatcher_worker::tokens_worked_on(&state.scratch())?;
     let dispatcher = Dispatcher::start(plan.dispatcher(socket.endpoint()?, worked_on), store.clone(), archive)
         .map_err(|failure| Exit::with(exit::of_failure(&failure), failure.to_string()))?;
@@ -63,7 +64,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let import = start_import(
         &plan,
         store.clone(),
-        Target { service, corpus, take_changed: plan.take_changed },
+        Target { service, corpus, take_changed: plan.take_changed, now: again::now() },
         &counts,
         &stop,
     )?;

@@ -62,6 +62,11 @@ impl StateDir {
         self.0.join("run.json")
     }
 
+    /// The file that says where the socket is.
+    pub fn socket_note(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+
     /// Takes the lock, or says who has it.
     pub fn lock(&self) -> anyhow::Result<Lock> {
         let path = self.0.join("lock");

@@ -58,7 +58,7 @@ async fn rerun_missing(store: &dyn Store, archive: &dyn Archive) -> anyhow::Resu
 }
 
 /// The wall clock: this happens before a dispatcher and its clock are there.
-fn now() -> TimeMs {
+pub fn now() -> TimeMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     TimeMs(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -19,6 +19,8 @@ use walkdir::{DirEntry, WalkDir};
 
 /// Entries in one transaction.
 const BATCH: usize = 1024;
+/// Folders and files that could not be read and are named.
+const UNREADABLE_MAX: usize = 100;
 /// Names of changed inputs that are kept for the summary.
 const NAMES_MAX: usize = 10;
 
@@ -39,7 +41,9 @@ pub struct Imported {
     pub links: u64,
     /// Pipes, sockets and devices that were skipped.
     pub special: u64,
-    /// Folders and files that could not be read, with the reason.
+    /// Folders and files that could not be read.
+    pub unreadable_count: u64,
+    /// The first of them, with the reason.
     pub unreadable: Vec<String>,
 }
 
@@ -65,6 +69,8 @@ pub struct Target {
     pub corpus: CorpusId,
     /// Whether changed inputs are run again.
     pub take_changed: bool,
+    /// When the run began.
+    pub now: TimeMs,
 }
 
 impl Tree {
@@ -143,7 +149,8 @@ impl Tree {
     /// An input to import, or a count of what it is instead.
     fn sort_out(&self, entry: walkdir::Result<DirEntry>, found: &mut Imported) -> Option<Entry> {
         let unreadable = |found: &mut Imported, what: String| {
-            if found.unreadable.len() < BATCH {
+            found.unreadable_count += 1;
+            if found.unreadable.len() < UNREADABLE_MAX {
                 found.unreadable.push(what);
             }
         };
@@ -179,7 +186,7 @@ async fn flush(store: &dyn Store, to: &Target, batch: &mut Vec<Entry>, found: &m
     found.changed_names.extend(done.changed.iter().take(room).map(ToString::to_string));
     if to.take_changed && !done.changed.is_empty() {
         let changed: Vec<Entry> = batch.drain(..).filter(|entry| done.changed.contains(&entry.name)).collect();
-        found.taken_anew += store.accept_change(to.service, to.corpus, &changed, TimeMs(0)).await?;
+        found.taken_anew += store.accept_change(to.service, to.corpus, &changed, to.now).await?;
     }
     batch.clear();
     Ok(())
@@ -188,7 +195,7 @@ async fn flush(store: &dyn Store, to: &Target, batch: &mut Vec<Entry>, found: &m
 /// Two inputs with one result name.
 fn two_inputs(folder: &Path, one: &OsStr, other: &OsStr, result: &OsStr) -> anyhow::Error {
     Exit::usage(format!(
-        "in {} the inputs {} and {} would both have the result {}: leave --ext out, or move one of them",
+        "in {} the inputs {} and {} would both have the result {}: run without --ext, or move one of them",
         folder.display(),
         one.display(),
         other.display(),

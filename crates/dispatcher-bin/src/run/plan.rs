@@ -17,7 +17,7 @@ use dispatcher_store::archive::files::{FileArchive, FileArchiveOptions, Layout};
 use dispatcher_store::sqlite::{Durability, SqliteOptions};
 use dispatcher_store::{ServiceSettings, Store};
 use dispatcher_transport::socket::Endpoint;
-use dispatcher_worker::exec::{CommandTemplate, ResultNaming};
+use dispatcher_worker::exec::{CommandTemplate, Placeholder, ResultNaming};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,6 +70,7 @@ impl Plan {
         let naming = naming(args)?;
         let command = CommandTemplate::parse(&args.exec, args.shell).map_err(|e| Exit::usage(e.to_string()))?;
         let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
+        advise(args, &command);
         // A command that is not there would fail every input; it is said before anything starts.
         command.find_program().map_err(|e| Exit::usage(e.to_string()))?;
         Ok(Self {
@@ -164,6 +165,17 @@ fn out_of(args: &RunArgs, dir: &Path) -> anyhow::Result<PathBuf> {
         crate::say(&format!("note: {} lies inside the inputs and is skipped as an input", out.display()));
     }
     Ok(out)
+}
+
+/// Says what a command line probably does not mean.
+fn advise(args: &RunArgs, command: &CommandTemplate) {
+    if !command.uses(Placeholder::Input) {
+        crate::say("note: CMD does not name {input}: it will be run once for each input without seeing it");
+    }
+    let for_a_shell = |word: &str| matches!(word, "|" | "||" | "&&" | ";" | "<" | ">" | ">>" | "2>&1");
+    if !args.shell && args.exec.split_whitespace().any(for_a_shell) {
+        crate::say("note: CMD has words that only a shell understands: give it to one with --shell");
+    }
 }
 
 /// What results are called.

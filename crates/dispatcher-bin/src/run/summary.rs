@@ -50,10 +50,7 @@ impl RunSummary {
         }
         let failed = self.tasks.by_status.iter().any(|(status, n)| !status.is_usable() && *n > 0);
         let cancelled = self.tasks.by_state.iter().any(|(state, n)| *state == TaskState::Cancelled && *n > 0);
-        if failed
-            || cancelled
-            || !self.imported.unreadable.is_empty()
-            || self.imported.changed > self.imported.taken_anew
+        if failed || cancelled || self.imported.unreadable_count > 0 || self.imported.changed > self.imported.taken_anew
         {
             exit::SOME_NOT
         } else {
@@ -88,6 +85,10 @@ impl RunSummary {
         }
         for what in &found.unreadable {
             lines.push(format!("could not be read: {what}"));
+        }
+        let more = found.unreadable_count.saturating_sub(found.unreadable.len() as u64);
+        if more > 0 {
+            lines.push(format!("and {more} more that could not be read"));
         }
         if found.changed > found.taken_anew {
             lines.push(format!(

@@ -4,15 +4,21 @@
 //! outbox is in memory.
 
 use super::plan::{Plan, SERVICE};
+use crate::state::StateDir;
 use anyhow::Context;
 use crossbeam_channel::{Receiver, bounded};
 use dispatcher_transport::socket::Endpoint;
 use dispatcher_worker::exec::{ExecConfig, ExecWorker};
 use dispatcher_worker::{OutboxKind, Stop, WorkerConfig, run_worker};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How the names of sockets' folders begin.
+const PREFIX: &str = "dispatcher-";
 
 /// How the workers ended.
 pub type WorkersEnd = Result<(), String>;
@@ -22,20 +28,33 @@ pub struct Socket(tempfile::TempDir);
 
 impl Socket {
     /// A new folder with a short name that only this user can enter: a socket's path ends at 108 bytes.
-    pub fn make() -> anyhow::Result<Self> {
+    pub fn make(state: &StateDir) -> anyhow::Result<Self> {
+        remove_left_over(&state.socket_note());
         let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
         let base = base.unwrap_or_else(|| PathBuf::from("/tmp"));
         let dir = tempfile::Builder::new()
-            .prefix("dispatcher-")
+            .prefix(PREFIX)
             .permissions(std::fs::Permissions::from_mode(0o700))
             .tempdir_in(&base)
             .with_context(|| format!("cannot make a folder for the socket in {}", base.display()))?;
+        std::fs::write(state.socket_note(), dir.path().as_os_str().as_bytes())?;
         Ok(Self(dir))
     }
 
     /// The endpoint in it.
     pub fn endpoint(&self) -> anyhow::Result<Endpoint> {
         Ok(Endpoint::ipc(self.0.path().join("s"))?)
+    }
+}
+
+/// Removes the socket's folder of a process that was killed. The note is only believed as far as it names such a folder.
+fn remove_left_over(note: &Path) {
+    let Ok(bytes) = std::fs::read(note) else { return };
+    let folder = PathBuf::from(OsString::from_vec(bytes));
+    let is_ours = folder.file_name().is_some_and(|name| name.as_bytes().starts_with(PREFIX.as_bytes()));
+    if is_ours && folder.join("s.lock").exists() {
+        // What stays is an empty folder in a place for such.
+        let _ = std::fs::remove_dir_all(folder);
     }
 }
 

@@ -9,6 +9,9 @@ use dispatcher_store::{AttemptRow, ResultRow, Store, Story, TaskFilter};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+/// Rows in one read.
+const PAGE: usize = 1000;
+
 /// Shows a task.
 pub fn show(args: &ShowArgs) -> anyhow::Result<u8> {
     let story = event_loop()?.block_on(async {
@@ -36,9 +39,15 @@ async fn find(store: &dyn Store, named: &OsStr) -> anyhow::Result<TaskId> {
     }
     let name = EntryName(named.as_bytes().to_vec());
     let filter = TaskFilter { entry_prefix: Some(name.clone()), ..TaskFilter::default() };
-    // The name itself sorts before every longer one, but ids need not; a page holds all that a person would type for.
-    let rows = store.tasks(&filter, TaskId(0), 1000).await.map_err(told)?;
-    rows.into_iter().find(|row| row.entry == name).map(|row| row.id).ok_or_else(|| no_such(named))
+    let mut after = TaskId(0);
+    loop {
+        let rows = store.tasks(&filter, after, PAGE).await.map_err(told)?;
+        let Some(last) = rows.last() else { return Err(no_such(named)) };
+        after = last.id;
+        if let Some(row) = rows.iter().find(|row| row.entry == name) {
+            return Ok(row.id);
+        }
+    }
 }
 
 fn no_such(named: &OsStr) -> anyhow::Error {

@@ -31,7 +31,7 @@ pub fn tasks(args: &TasksArgs) -> anyhow::Result<u8> {
         }
         if args.at.json {
             print_json(&rows)?;
-        } else if listed == most {
+        } else if listed == most && !store.tasks(&filter, after, 1).await.map_err(told)?.is_empty() {
             crate::say(&format!("more: add --after {after}"));
         }
         anyhow::Ok(())

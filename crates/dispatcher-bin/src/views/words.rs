@@ -29,7 +29,7 @@ pub fn causes(summary: &Summary) -> Vec<String> {
         .map(|(category, what, n)| format!("  {n:>8}  {}", kind(category, what)))
         .collect();
     if summary.causes.len() > CAUSES_MAX {
-        lines.push(format!("  and {} other causes", summary.causes.len() - CAUSES_MAX));
+        lines.push("  and others: `dispatcher tasks --status fatal,invalid` lists all".to_owned());
     }
     lines
 }

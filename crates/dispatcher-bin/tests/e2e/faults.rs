@@ -35,6 +35,22 @@ fn a_full_disk_is_waited_for_and_loses_nothing() {
 }
 
 #[test]
+fn a_disk_too_small_for_database_and_results_heals_when_there_is_room() {
+    let place = Place::new();
+    for i in 0..6 {
+        place.input(format!("{i}"), &vec![b'x'; 700_000]);
+    }
+    let check = "test $(find out -type f -size 700000c -not -path '*/.dispatcher/*' | wc -l) = 6";
+    let mut command = on_small_disk(&place, "9m", "6200k", "run in -o out --exec 'cat {input}'", check);
+    let mut running = Running::start(&mut command);
+    running.wait_for_line("waiting for");
+    let filler = format!("/proc/{}/root{}/filler", running.pid(), place.out().display());
+    std::fs::remove_file(filler).unwrap();
+    let output = running.end();
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+}
+
+#[test]
 fn a_folder_in_a_results_place_is_told_and_waited_for() {
     let place = Place::with(&[("a", b"1"), ("b", b"2")]);
     std::fs::create_dir_all(place.out().join("a/full")).unwrap();

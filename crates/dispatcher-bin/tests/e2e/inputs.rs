@@ -57,6 +57,8 @@ fn two_inputs_with_one_result_name_are_told_before_anything_runs() {
     let said = said(&output);
     assert!(said.contains("a.md") && said.contains("a.txt") && said.contains("a.html"), "{said}");
     assert!(!place.out().join("x").exists());
+    place.run(["--exec", "cat {input}"]);
+    assert_eq!(place.result("x/a.md"), b"1", "the advice leads on");
 }
 
 #[test]

@@ -165,7 +165,11 @@ impl Archive for FileArchive {
         let is_result = part.name == PART_RESULT;
         let length = match part.source {
             Source::Bytes(bytes) => bytes.len() as u64,
-            Source::Spool(path) => fs::metadata(path).map_err(|e| failed("reading", path, e))?.len(),
+            Source::Spool(path) => {
+                // An earlier try of the same batch may have moved it already.
+                let staged = || fs::metadata(self.staged_path(lease, part.name, part.sha256));
+                fs::metadata(path).or_else(|e| staged().map_err(|_| e)).map_err(|e| failed("reading", path, e))?.len()
+            }
         };
         let refer = |place: EntryName| PartRef {
             name: part.name.to_owned(),

@@ -15,8 +15,18 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 /// How many calls may queue for a lane before their callers wait.
 const QUEUE: usize = 64;
 
-/// What a call does with the connection.
-type Job = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, ()> + Send>;
+/// What a call does with the connection, or with the reason why there is none. Tells what the connection is good for.
+type Job = Box<dyn for<'c> FnOnce(Result<&'c mut SqliteConnection, StoreError>) -> BoxFuture<'c, Left> + Send>;
+
+/// How a piece of work leaves its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// Without a transaction.
+    Clean,
+    /// In a transaction that did not end, or that the driver believes in after SQLite ended it by itself, as it does on a
+    /// full disk. Such a connection begins no other; it is replaced.
+    InDoubt,
+}
 
 /// One or more threads, each with its own connection, that take work from one queue.
 #[derive(Clone, Debug)]
@@ -78,10 +88,15 @@ impl Lane {
             Box::pin(async move {
                 if answer.is_closed() {
                     // Nobody waits for it any more, and nothing was begun: it is as if it had never been asked.
-                    return;
+                    return Left::Clean;
                 }
+                let (done, left) = match connection {
+                    Ok(connection) => in_transaction(connection, mode, doing, work).await,
+                    Err(error) => (Err(error), Left::Clean),
+                };
                 // Where the caller goes now, nobody is there to hear the answer; what was committed stays.
-                drop(answer.send(in_transaction(connection, mode, doing, work).await));
+                drop(answer.send(done));
+                left
             })
         });
         self.jobs.send(job).await.map_err(|_| lane_gone(doing))?;
@@ -94,18 +109,25 @@ async fn in_transaction<T, W>(
     mode: Mode,
     doing: &'static str,
     work: W,
-) -> Result<T, StoreError>
+) -> (Result<T, StoreError>, Left)
 where
     W: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>>,
 {
     let failed = |e: sqlx::Error| fault(doing, &e);
-    let mut transaction = connection.begin_with(mode.begin()).await.map_err(failed)?;
+    let mut transaction = match connection.begin_with(mode.begin()).await {
+        Ok(transaction) => transaction,
+        // A busy database refuses a begin and nothing is open then; what else it may be, a new connection tells.
+        Err(e) => return (Err(failed(e)), Left::InDoubt),
+    };
     match work(&mut transaction).await {
-        Ok(value) => transaction.commit().await.map(|()| value).map_err(failed),
+        Ok(value) => match transaction.commit().await {
+            Ok(()) => (Ok(value), Left::Clean),
+            Err(e) => (Err(failed(e)), Left::InDoubt),
+        },
         Err(error) => {
-            // The first error is the one that says what is wrong; SQLite may have rolled back by itself already.
-            drop(transaction.rollback().await);
-            Err(error)
+            // The first error is the one that says what is wrong.
+            let left = if transaction.rollback().await.is_ok() { Left::Clean } else { Left::InDoubt };
+            (Err(error), left)
         }
     }
 }
@@ -123,30 +145,54 @@ fn run_thread<P>(
         Err(e) => return drop(ready.send(Err(cannot_start(&e)))),
     };
     runtime.block_on(async {
-        let opened = async {
-            let mut connection = options.connect().await.map_err(|e| fault("opening the database", &e))?;
-            prepare(&mut connection).await?;
-            Ok(connection)
-        };
-        let mut connection = match opened.await {
+        let connection = match open(options, &prepare).await {
             Ok(connection) => connection,
             Err(e) => return drop(ready.send(Err(e))),
         };
         if ready.send(Ok(())).is_ok() {
-            serve(queue, &mut connection).await;
+            serve(queue, options, &prepare, connection).await;
         }
-        drop(connection.close().await);
     });
 }
 
-/// Takes work until no caller can come any more.
-async fn serve(queue: &Mutex<mpsc::Receiver<Job>>, connection: &mut SqliteConnection) {
+/// A connection that is ready for work.
+async fn open<P>(options: &SqliteConnectOptions, prepare: &P) -> Result<SqliteConnection, StoreError>
+where
+    P: for<'c> Fn(&'c mut SqliteConnection) -> BoxFuture<'c, Result<(), StoreError>>,
+{
+    let mut connection = options.connect().await.map_err(|e| fault("opening the database", &e))?;
+    prepare(&mut connection).await?;
+    Ok(connection)
+}
+
+/// Takes work until no caller can come any more. A connection in doubt is replaced before the next piece.
+async fn serve<P>(
+    queue: &Mutex<mpsc::Receiver<Job>>,
+    options: &SqliteConnectOptions,
+    prepare: &P,
+    connection: SqliteConnection,
+) where
+    P: for<'c> Fn(&'c mut SqliteConnection) -> BoxFuture<'c, Result<(), StoreError>>,
+{
+    let mut kept = Some(connection);
     loop {
-        let job = queue.lock().await.recv().await;
-        match job {
-            Some(job) => job(connection).await,
-            None => return,
+        let Some(job) = queue.lock().await.recv().await else { break };
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => match open(options, prepare).await {
+                Ok(connection) => connection,
+                Err(e) => {
+                    job(Err(e)).await;
+                    continue;
+                }
+            },
+        };
+        if job(Ok(&mut connection)).await == Left::Clean {
+            kept = Some(connection);
         }
+    }
+    if let Some(connection) = kept {
+        drop(connection.close().await);
     }
 }
 
