@@ -179,7 +179,10 @@ impl Running<'_> {
             Ended::Well { finished } => Ok(finished),
             Ended::Died { stage, how } => Err(Exit::with(
                 exit::of_stage(&how),
-                format!("the {stage} died: {how:?}; nothing is lost, to go on: {}", self.plan.command_line()),
+                format!(
+                    "the {stage} died: {how}; what is recorded stays recorded, to go on: {}",
+                    self.plan.command_line()
+                ),
             )),
         }
     }

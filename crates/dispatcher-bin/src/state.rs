@@ -6,8 +6,7 @@ use crate::exit::{self, Exit};
 use anyhow::Context;
 use dispatcher_store::sqlite::{SqliteOptions, SqliteStore};
 use dispatcher_store::{ErrorClass, StoreError};
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -69,18 +68,16 @@ impl StateDir {
 
     /// Takes the lock, or says who has it.
     pub fn lock(&self) -> anyhow::Result<Lock> {
-        let path = self.0.join("lock");
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-        match file.try_lock() {
+        // The folder itself is locked: a file in it could be removed, and then two processes would each have a lock.
+        let folder = File::open(&self.0)?;
+        let note = self.0.join("process");
+        match folder.try_lock() {
             Ok(()) => {
-                file.set_len(0)?;
-                writeln!(file, "{}", std::process::id())?;
-                Ok(Lock(file))
+                std::fs::write(note, format!("{}\n", std::process::id()))?;
+                Ok(Lock(folder))
             }
             Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                file.rewind()?;
-                Read::take(&mut file, 32).read_to_string(&mut pid)?;
+                let pid = std::fs::read_to_string(note).unwrap_or_else(|_| "unknown".to_owned());
                 Err(Exit::with(
                     exit::LOCKED,
                     format!(
@@ -96,8 +93,7 @@ impl StateDir {
 
     /// Whether a process works on it now.
     pub fn is_locked(&self) -> bool {
-        File::open(self.0.join("lock"))
-            .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+        File::open(&self.0).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
     /// Opens the database.
@@ -109,7 +105,10 @@ impl StateDir {
 /// A store's error with its exit code and what to do.
 pub fn store_error(error: &StoreError) -> anyhow::Error {
     let (code, hint) = match error.class {
-        ErrorClass::Misconfigured => (exit::SCHEMA, "use the version of the program that made it"),
+        ErrorClass::Misconfigured if error.why.contains("schema") => {
+            (exit::SCHEMA, "use the version of the program that made it")
+        }
+        ErrorClass::Misconfigured => (exit::STORE_LOST, "see that the folder is there and can be written"),
         ErrorClass::Full => (exit::STORE_LOST, "free some space and try again"),
         ErrorClass::Corrupt => {
             (exit::STORE_LOST, "restore the state folder from a backup, or begin anew in another --out")

@@ -60,7 +60,6 @@ pub struct Dispatcher {
     shared: Arc<Shared>,
     set: Arc<InFlightSet>,
     progress: Arc<Progress>,
-    stages: Vec<std::thread::JoinHandle<()>>,
 }
 
 /// How a dispatcher ended.
@@ -142,12 +141,10 @@ impl Dispatcher {
             clock,
         };
         let router = Router::bind(router, to_receiver, orders)?;
-        let stages = vec![
-            stage::start("finaliser", &ends_to, || finaliser.run())?,
-            stage::start("receiver", &ends_to, || receiver.run())?,
-            stage::start("router", &ends_to, || router.run())?,
-        ];
-        Ok(Self { ends, nudges, shared, set, progress, stages })
+        stage::start("finaliser", &ends_to, || finaliser.run())?;
+        stage::start("receiver", &ends_to, || receiver.run())?;
+        stage::start("router", &ends_to, || router.run())?;
+        Ok(Self { ends, nudges, shared, set, progress })
     }
 
     /// Something may have become claimable.
@@ -176,12 +173,11 @@ impl Dispatcher {
 
     /// What the end of a stage means: `None` while others still have to end.
     #[must_use]
-    pub fn ended(&mut self, end: StageEnd) -> Option<Ended> {
+    pub fn ended(&self, end: StageEnd) -> Option<Ended> {
         if end.how != HowEnded::Asked {
             return Some(Ended::Died { stage: end.name, how: end.how });
         }
-        self.stages.retain(|stage| !stage.is_finished());
-        // A stage reports from its own thread, which may not be over yet: the finaliser is the last of the cascade.
+        // The finaliser is the last of the cascade.
         (end.name == "finaliser").then(|| Ended::Well { finished: self.shared.finished.load(Ordering::Acquire) })
     }
 

@@ -12,6 +12,7 @@ pub struct Progress {
     by_status: [AtomicU64; Status::ALL.len()],
     requeued: AtomicU64,
     bytes: AtomicU64,
+    lost: AtomicU64,
     waiting_for: notice::Notice,
 }
 
@@ -24,6 +25,8 @@ pub struct ProgressNow {
     pub requeued: u64,
     /// Bytes of results stored.
     pub bytes: u64,
+    /// Results whose bytes somebody removed before they were in place.
+    pub lost: u64,
     /// What work waits for, where it waits for something: a full disk, a lost store.
     pub waiting_for: Option<String>,
 }
@@ -61,6 +64,11 @@ impl Progress {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// The bytes of a committed result are gone.
+    pub fn lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Work waits for something, or no longer does. Returns whether that is news.
     pub fn wait_for(&self, what: Option<String>) -> bool {
         self.waiting_for.set(what)
@@ -73,6 +81,7 @@ impl Progress {
             by_status: std::array::from_fn(|i| self.by_status[i].load(Ordering::Relaxed)),
             requeued: self.requeued.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
             waiting_for: self.waiting_for.get(),
         }
     }

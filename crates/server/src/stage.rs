@@ -29,6 +29,16 @@ pub enum HowEnded {
     Panicked(String),
 }
 
+impl std::fmt::Display for HowEnded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Asked => write!(f, "it was asked to end"),
+            Self::Failed(failure) => write!(f, "{failure}"),
+            Self::Panicked(what) => write!(f, "a fault of the program: {what}"),
+        }
+    }
+}
+
 /// Why a stage could not go on; each has an exit code of its own.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StageFailure {

@@ -40,6 +40,12 @@ pub enum ArchiveError {
         /// The folder.
         place: String,
     },
+    /// The bytes of a committed result are nowhere: somebody removed them. Only another run brings them back.
+    #[error("the bytes of {place} are gone: somebody removed them")]
+    Gone {
+        /// Where they belong.
+        place: String,
+    },
     /// Something else.
     #[error("{doing} {place}: {source}")]
     Io {

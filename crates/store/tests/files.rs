@@ -329,8 +329,8 @@ fn a_published_result_that_is_gone_is_told_and_not_invented() {
     let publication = publication(lease(1, 1), "a", vec![part]);
     archive.publish(&publication).expect("publishes");
     fs::write(place.out().join("a"), b"by").expect("cuts");
-    let text = archive.publish(&publication).expect_err("gone").to_string();
-    assert!(text.contains("neither staged nor in place"), "{text}");
+    let gone = archive.publish(&publication).expect_err("gone");
+    assert!(matches!(&gone, ArchiveError::Gone { place } if place.ends_with("/a")), "{gone}");
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub struct SlotFolder {
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
+    /// Tells this life of the worker from all others.
+    life: String,
     fetched: AtomicU64,
     _lock: File,
 }
@@ -44,6 +46,7 @@ pub(crate) struct Scratch {
 #[derive(Debug)]
 pub(crate) struct SlotFolders {
     scratch: PathBuf,
+    life: String,
     slot: usize,
     generation: u64,
     mark: Option<File>,
@@ -111,7 +114,7 @@ impl Scratch {
         for sub in ["fetch", "kept"] {
             fs::create_dir(path.join(sub))?;
         }
-        Ok(Self { path, fetched: AtomicU64::new(0), _lock: lock })
+        Ok(Self { path, life: life(), fetched: AtomicU64::new(0), _lock: lock })
     }
 
     /// A path for an input that is about to be fetched.
@@ -127,8 +130,14 @@ impl Scratch {
 
     /// The folders of a slot.
     pub(crate) fn slot(&self, slot: usize) -> SlotFolders {
-        SlotFolders { scratch: self.path.clone(), slot, generation: 0, mark: None }
+        SlotFolders { scratch: self.path.clone(), life: self.life.clone(), slot, generation: 0, mark: None }
     }
+}
+
+/// A name for this life of a worker: no other process has its id at its time.
+fn life() -> String {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    format!("{}-{}", std::process::id(), since.as_nanos())
 }
 
 /// Locks a folder for this process, by a file in it that stays.
@@ -198,7 +207,9 @@ impl SlotFolders {
 
     /// The folder for the next task.
     pub(crate) fn next(&self) -> SlotFolder {
-        let path = self.scratch.join(format!("slot-{}.{}", self.slot, self.generation));
+        // A command that outlived an earlier worker still has the path of its own folder, and must not find another
+        // attempt's files there.
+        let path = self.scratch.join(format!("slot-{}.{}.{}", self.slot, self.life, self.generation));
         SlotFolder { path, made: OnceLock::new(), tainted: AtomicBool::new(false) }
     }
 
@@ -269,6 +280,19 @@ mod tests {
         assert_eq!(again.path().unwrap(), folder.path().unwrap());
         let left: Vec<_> = walk(again.path().unwrap());
         assert_eq!(left, ["in", "out"]);
+    }
+
+    // Rule C6.
+    #[test]
+    fn a_command_that_outlives_its_worker_writes_into_no_other_attempt_s_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::open(dir.path()).unwrap();
+        let orphaned = scratch.slot(0).next().output_path(OsStr::new("result")).unwrap();
+        drop(scratch);
+        let scratch = Scratch::open(dir.path()).unwrap();
+        let folder = scratch.slot(0).next();
+        assert_ne!(folder.output_path(OsStr::new("result")).unwrap(), orphaned);
+        assert!(fs::write(orphaned, "late").is_err(), "its folder is gone");
     }
 
     #[test]

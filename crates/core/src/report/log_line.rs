@@ -31,6 +31,8 @@ pub struct LogReader {
     line: Vec<u8>,
     messages: Vec<Raw>,
     left_out: usize,
+    /// Once it is full: the least severity that is kept. Nothing below or equal to it takes a place.
+    floor: Option<Severity>,
     worst: Status,
     marked: bool,
 }
@@ -56,8 +58,9 @@ struct Raw {
 }
 
 impl Log {
-    /// How many messages are kept, unless asked otherwise.
-    pub const MESSAGES_MAX: usize = 1000;
+    /// How many messages are kept, unless asked otherwise: with a note about the others 1,000, which is what a result may
+    /// have.
+    pub const MESSAGES_MAX: usize = 999;
 
     /// Reads a whole log.
     #[must_use]
@@ -78,7 +81,15 @@ impl LogReader {
     /// A reader that keeps at most `most` messages: of more, the least grave give way.
     #[must_use]
     pub const fn new(most: usize) -> Self {
-        Self { most, line: Vec::new(), messages: Vec::new(), left_out: 0, worst: Status::NoProblem, marked: false }
+        Self {
+            most,
+            line: Vec::new(),
+            messages: Vec::new(),
+            left_out: 0,
+            floor: None,
+            worst: Status::NoProblem,
+            marked: false,
+        }
     }
 
     /// Takes the next bytes, which may end anywhere in a line.
@@ -133,11 +144,15 @@ impl LogReader {
             return;
         }
         self.left_out += 1;
+        if self.floor.is_some_and(|floor| raw.severity <= floor) {
+            return;
+        }
         let least = self.messages.iter().enumerate().rev().min_by_key(|(_, kept)| kept.severity);
         if let Some((i, _)) = least.filter(|(_, kept)| kept.severity < raw.severity) {
             self.messages.remove(i);
             self.messages.push(raw);
         }
+        self.floor = self.messages.iter().map(|kept| kept.severity).min();
     }
 }
 

@@ -48,7 +48,7 @@ async fn rerun_missing(store: &dyn Store, archive: &dyn Archive) -> anyhow::Resu
         let Some(last) = page.last() else { return Ok(()) };
         after = last.lease.task;
         let missing = |publication: &&dispatcher_store::Publication| {
-            archive.check(publication, false).is_ok_and(|faults| !faults.is_empty())
+            archive.check(publication, true).is_ok_and(|faults| !faults.is_empty())
         };
         let ids: Vec<TaskId> = page.iter().filter(missing).map(|publication| publication.lease.task).collect();
         if !ids.is_empty() {

@@ -6,6 +6,7 @@
 //! Memory is bounded by the largest single folder, not by the tree.
 
 use crate::exit::Exit;
+use crate::state::STATE;
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
 use dispatcher_core::time::TimeMs;
 use dispatcher_server::inputs::mtime_of;
@@ -80,7 +81,8 @@ impl Tree {
             .min_depth(1)
             .sort_by_file_name()
             .into_iter()
-            .filter_entry(|entry| !(entry.file_type().is_dir() && entry.path() == self.out))
+            // Neither the results of this run nor the state of another one, whose results may be the inputs here.
+            .filter_entry(|entry| entry.path() != self.out && !(entry.depth() == 1 && entry.file_name() == STATE))
     }
 
     /// An entry's name below the folder.
@@ -98,19 +100,24 @@ impl Tree {
         if !self.renames {
             return Ok(());
         }
-        let mut folder = PathBuf::new();
-        let mut names: HashMap<OsString, OsString> = HashMap::new();
-        for entry in self.walk().filter_map(Result::ok).filter(|entry| entry.file_type().is_file()) {
-            let parent = entry.path().parent().unwrap_or(Path::new(""));
-            if parent != folder {
-                parent.clone_into(&mut folder);
-                names.clear();
-            }
+        // The walk goes into a folder before it comes to what is named after it, so the names of each folder on the way
+        // down are kept.
+        let mut names: Vec<HashMap<OsString, OsString>> = Vec::new();
+        for entry in self.walk().filter_map(Result::ok) {
+            let kind = entry.file_type();
             let name = entry.file_name().to_owned();
-            let result = self.naming.result_name(&EntryName(name.as_bytes().to_vec()));
-            let result = OsString::from_vec(result.0);
-            if let Some(other) = names.insert(result.clone(), name.clone()) {
-                return Err(two_inputs(&folder, &other, &name, &result));
+            let result = if kind.is_file() {
+                OsString::from_vec(self.naming.result_name(&EntryName(name.as_bytes().to_vec())).0)
+            } else if kind.is_dir() {
+                name.clone()
+            } else {
+                continue;
+            };
+            names.resize_with(entry.depth(), HashMap::new);
+            let here = names.last_mut().and_then(|names| names.insert(result.clone(), name.clone()));
+            if let Some(other) = here {
+                let folder = entry.path().parent().unwrap_or(Path::new(""));
+                return Err(two_inputs(folder, &other, &name, &result));
             }
         }
         Ok(())

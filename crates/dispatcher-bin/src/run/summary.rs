@@ -27,6 +27,8 @@ pub struct RunSummary {
     pub ended_now: u64,
     /// Attempts of this process that led to another.
     pub requeued_now: u64,
+    /// Results whose bytes somebody removed before they were in place.
+    pub lost_now: u64,
 }
 
 impl RunSummary {
@@ -40,7 +42,16 @@ impl RunSummary {
         now: &ProgressNow,
     ) -> Self {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        Self { finished, took_ms, out, imported, tasks, ended_now: now.ended(), requeued_now: now.requeued }
+        Self {
+            finished,
+            took_ms,
+            out,
+            imported,
+            tasks,
+            ended_now: now.ended(),
+            requeued_now: now.requeued,
+            lost_now: now.lost,
+        }
     }
 
     /// The exit code that it means.
@@ -50,7 +61,11 @@ impl RunSummary {
         }
         let failed = self.tasks.by_status.iter().any(|(status, n)| !status.is_usable() && *n > 0);
         let cancelled = self.tasks.by_state.iter().any(|(state, n)| *state == TaskState::Cancelled && *n > 0);
-        if failed || cancelled || self.imported.unreadable_count > 0 || self.imported.changed > self.imported.taken_anew
+        if failed
+            || cancelled
+            || self.lost_now > 0
+            || self.imported.unreadable_count > 0
+            || self.imported.changed > self.imported.taken_anew
         {
             exit::SOME_NOT
         } else {
@@ -95,6 +110,12 @@ impl RunSummary {
                 "{} inputs have changed since they were imported, such as {}: the same command with --again changed takes them anew",
                 found.changed - found.taken_anew,
                 found.changed_names.join(", ")
+            ));
+        }
+        if self.lost_now > 0 {
+            lines.push(format!(
+                "{} results were removed before they were in place: the same command with --again missing computes them anew",
+                self.lost_now
             ));
         }
         let failed: u64 = self.tasks.by_status.iter().filter(|(s, _)| !s.is_usable()).map(|(_, n)| n).sum();

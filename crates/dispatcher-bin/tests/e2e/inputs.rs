@@ -62,6 +62,40 @@ fn two_inputs_with_one_result_name_are_told_before_anything_runs() {
 }
 
 #[test]
+fn a_result_with_the_name_of_a_folder_of_results_is_told_before_anything_runs() {
+    let place = Place::with(&[
+        ("b.gz/x.txt", b"1"),
+        ("b.txt", b"2"),
+        ("c/a.md", b"3"),
+        ("c/a.s/deep", b"4"),
+        ("c/a.txt", b"5"),
+    ]);
+    let folder = place.run(["--ext", "gz", "--exec", "cat {input}"]);
+    assert_eq!(folder.status.code(), Some(2));
+    assert!(said(&folder).contains("b.gz"), "{}", said(&folder));
+    let behind_a_folder = place.run(["--ext", "html", "--exec", "cat {input}"]);
+    assert_eq!(behind_a_folder.status.code(), Some(2));
+    assert!(said(&behind_a_folder).contains("a.html"), "{}", said(&behind_a_folder));
+}
+
+#[test]
+fn the_results_of_one_run_are_the_inputs_of_another() {
+    let place = Place::with(&[("a", b"text")]);
+    place.run_well(["--exec", "cat {input}"]);
+    let again = crate::kit::output(dispatcher().current_dir(place.path()).args([
+        "run",
+        "out",
+        "-o",
+        "second",
+        "--exec",
+        "cat {input}",
+    ]));
+    assert_eq!(again.status.code(), Some(0), "{}", said(&again));
+    let tasks = crate::kit::output(dispatcher().current_dir(place.path()).args(["tasks", "--state", "second"]));
+    assert_eq!(said(&tasks).lines().filter(|line| line.contains("done")).count(), 1, "{}", said(&tasks));
+}
+
+#[test]
 fn another_command_or_folder_on_the_same_results_is_refused() {
     let place = Place::with(&[("a", b"1")]);
     place.run_well(["--exec", "cat {input}"]);

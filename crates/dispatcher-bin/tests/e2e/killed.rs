@@ -136,3 +136,21 @@ fn a_kill_after_the_commit_and_before_the_publication_loses_nothing() {
 fn a_kill_after_the_publication_and_before_its_mark_loses_nothing() {
     survives_a_kill_at("published");
 }
+
+// Rule C8.
+#[test]
+fn a_result_whose_bytes_were_removed_before_it_was_in_place_is_told_and_can_be_computed_anew() {
+    let place = Place::with_many(30);
+    kill_at(&place, "cat {input}", "publishing", 1);
+    for staged in std::fs::read_dir(place.out().join(".dispatcher/staging")).unwrap() {
+        std::fs::remove_file(staged.unwrap().path()).unwrap();
+    }
+    let told = place.run(["--shell", "--exec", "cat {input}"]);
+    assert_eq!(told.status.code(), Some(1), "{}", crate::kit::told(&told));
+    assert!(crate::kit::told(&told).contains("--again missing"), "{}", crate::kit::told(&told));
+    place.run_well(["--shell", "--exec", "cat {input}", "--again", "missing"]);
+    for i in 0..30 {
+        assert_eq!(place.result(format!("00/{i:04}")), format!("input {i}\n").as_bytes());
+    }
+    place.assert_healthy();
+}

@@ -68,12 +68,17 @@ fn doctor_finds_a_removed_result_a_damaged_one_and_a_changed_counter() {
     let faults = |place: &Place| -> Value { place.look(&["doctor", "--deep"]) };
     std::fs::write(place.out().join("good"), b"Y").unwrap();
     assert_eq!(faults(&place)["count"], 1, "{:#}", faults(&place));
+    let exec = "case {input} in *bad) exit 7;; *invalid) exit 65;; *) cat {input};; esac";
+    place.run(["--shell", "--exec", exec, "--again", "missing"]);
+    assert_eq!(place.result("good"), b"y", "a damaged result was computed anew");
+    std::fs::remove_file(place.out().join("good")).unwrap();
+    std::os::unix::fs::symlink("bad", place.out().join("good")).unwrap();
+    assert_eq!(faults(&place)["count"], 1, "a link is no result: {:#}", faults(&place));
     std::fs::remove_file(place.out().join("good")).unwrap();
     let found = faults(&place);
     assert!(found["faults"].to_string().contains("good"), "{found:#}");
     let code = output(dispatcher().current_dir(place.path()).args(["doctor", "--state", "out"])).status.code();
     assert_eq!(code, Some(1));
-    let exec = "case {input} in *bad) exit 7;; *invalid) exit 65;; *) cat {input};; esac";
     place.run(["--shell", "--exec", exec, "--again", "missing"]);
     assert_eq!(place.result("good"), b"y", "the lost result was computed anew");
     place.assert_healthy();

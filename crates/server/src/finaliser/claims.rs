@@ -2,12 +2,13 @@
 //!
 //! Owns when to claim, how much, and the turns of the services; and the moment when a bounded run is over (rule S5).
 
-use super::{Finaliser, SWEEP_EVERY};
+use super::{Finaliser, Pending, SWEEP_EVERY};
 use crate::hooks;
 use crate::report::{Order, Work};
 use crate::stage::StageFailure;
+use dispatcher_core::batch::Urgency;
 use dispatcher_core::time::TimeMs;
-use dispatcher_store::{Claim, ClaimedTask, Service, TaskFilter, TaskState};
+use dispatcher_store::{Claim, ClaimedTask, Record, Service, TaskFilter, TaskState};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -71,11 +72,13 @@ impl Finaliser {
         Ok(count)
     }
 
-    /// A claimed task with all that is needed to hand it out. A corpus that is not known yields nothing: its lease runs
-    /// out and is claimed again (rule G8).
+    /// A claimed task with all that is needed to hand it out. One of a corpus that is not known goes back, and is asked
+    /// about again at its next claim (rule G8).
     fn work(&mut self, service: &Service, task: ClaimedTask) -> Option<Work> {
         let Some(corpus) = self.corpora.get(&task.corpus) else {
             tracing::warn!(task = task.lease.task.0, corpus = task.corpus.0, "the task's corpus is not known");
+            let back = Record::Returned { lease: task.lease };
+            self.batch.push(Pending::Record(back, None), Urgency::Relaxed, self.parts.clock.now());
             return None;
         };
         self.entries.insert(task.lease.task, task.entry.clone());

@@ -9,6 +9,7 @@ use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::Record;
+use dispatcher_store::archive::ArchiveError;
 
 /// How long after a failure publishing is tried again.
 const AGAIN_AFTER: SpanMs = SpanMs(1000);
@@ -28,7 +29,12 @@ impl Finaliser {
         for _ in 0..BATCH_MAX {
             let Some(publication) = self.publishing.front() else { break };
             hooks::pass("publishing");
-            if let Err(e) = self.parts.archive.publish(publication) {
+            let published = self.parts.archive.publish(publication);
+            if let Err(gone @ ArchiveError::Gone { .. }) = &published {
+                // Waiting brings nothing back: it is told, and the task stays as it is until somebody runs it again.
+                tracing::error!("{gone}; `--again missing` computes it anew");
+                self.parts.progress.lost();
+            } else if let Err(e) = published {
                 self.publish_again_at = now.after(AGAIN_AFTER);
                 let what = format!("the result of {} to be put in its place: {e}", publication.entry);
                 if self.parts.progress.wait_for(Some(what.clone())) {

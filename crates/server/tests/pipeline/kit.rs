@@ -118,7 +118,7 @@ impl Place {
     }
 
     /// Runs until every task has ended, with the workers that are there, and ends them.
-    pub fn finish(mut self, stops: &[Stop]) -> Finished {
+    pub fn finish(self, stops: &[Stop]) -> Finished {
         self.dispatcher.finish_when_empty();
         let began = Instant::now();
         let ends: Receiver<_> = self.dispatcher.ends().clone();

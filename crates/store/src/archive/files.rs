@@ -95,9 +95,8 @@ impl FileArchive {
         let (from, to) = (self.staged_path(lease, &part.name, &part.sha256), self.final_path(part));
         match self.rename_making_folders(&from, &to) {
             Err(e) if e.kind() == io::ErrorKind::NotFound && has_length(&to, part.length) => Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let why = "its bytes are neither staged nor in place; run the task again to get them";
-                Err(failed("publishing", &to, io::Error::new(e.kind(), why)))
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !from.exists() => {
+                Err(ArchiveError::Gone { place: to.display().to_string() })
             }
             Err(e) => Err(failed("publishing", &to, in_the_way(e))),
             Ok(()) => {
@@ -135,7 +134,8 @@ impl FileArchive {
             in_place
         };
         let complaint = |what: String| Ok(Some(format!("{} of {}: {what}", part.name, publication.entry)));
-        let length = match fs::metadata(&path) {
+        // A link in a result's place is not the result, whatever it leads to.
+        let length = match fs::symlink_metadata(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return complaint(format!("{} is missing", path.display()));
             }

@@ -66,12 +66,12 @@ pub(super) async fn open(path: &Path, options: SqliteOptions) -> Result<(Lane, L
     let writer = base
         .clone()
         .pragma("temp_store", "memory")
-        .pragma("cache_size", "-65536")
+        .pragma("cache_size", "-16384")
         .pragma("journal_size_limit", "67108864");
     let writer = Lane::start("store-writer", 1, writer, move |c| Box::pin(prepare_writer(c, options.durability)))
         .await
         .map_err(|e| name_path(path, e))?;
-    let reader = base.read_only(true).pragma("cache_size", "-16384");
+    let reader = base.read_only(true).pragma("cache_size", "-4096");
     let reader = Lane::start("store-reader", options.readers, reader, |_| Box::pin(async { Ok(()) })).await?;
     Ok((writer, reader, FileMark::new(path)?))
 }
