@@ -45,6 +45,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     plan.tree.check_result_names()?;
     let state = StateDir::make(&plan.tree.out)?;
     let _lock = state.lock()?;
+    identity::check_database(&plan.tree.out, &state)?;
     identity::claim_out(args, &plan.tree.dir, &plan.tree.out, &state)?;
     let looped = event_loop()?;
     let store = Arc::new(looped.block_on(state.store(plan.durability()))?);

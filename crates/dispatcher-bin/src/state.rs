@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// The folder's name below a results folder.
 pub const STATE: &str = ".dispatcher";
 
+/// The database's name in the state folder.
+const DATABASE: &str = "dispatcher.db";
+
 /// A state folder.
 #[derive(Clone, Debug)]
 pub struct StateDir(PathBuf);
@@ -36,7 +39,7 @@ impl StateDir {
     /// The state folder that a person names: itself, or the results folder that it is in.
     pub fn find(named: &Path) -> anyhow::Result<Self> {
         for dir in [named.to_owned(), named.join(STATE)] {
-            if dir.join("dispatcher.db").is_file() {
+            if dir.join(DATABASE).is_file() {
                 return Ok(Self(dir));
             }
         }
@@ -59,6 +62,11 @@ impl StateDir {
     /// The file that says what this folder's run is.
     pub fn identity(&self) -> PathBuf {
         self.0.join("run.json")
+    }
+
+    /// The database.
+    pub fn database(&self) -> PathBuf {
+        self.0.join(DATABASE)
     }
 
     /// The file that says where the socket is.
@@ -98,7 +106,7 @@ impl StateDir {
 
     /// Opens the database.
     pub async fn store(&self, options: SqliteOptions) -> anyhow::Result<SqliteStore> {
-        SqliteStore::open(&self.0.join("dispatcher.db"), options).await.map_err(|e| store_error(&e))
+        SqliteStore::open(&self.database(), options).await.map_err(|e| store_error(&e))
     }
 }
 

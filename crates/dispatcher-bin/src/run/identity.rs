@@ -4,7 +4,7 @@
 
 use crate::cli::RunArgs;
 use crate::exit::Exit;
-use crate::state::StateDir;
+use crate::state::{STATE, StateDir};
 use dispatcher_core::id::EntryName;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -18,6 +18,32 @@ struct Identity {
     exec: String,
     shell: bool,
     ext: Option<String>,
+}
+
+/// Refuses a results folder whose database is gone: everything would be done again, in place of what is there.
+pub fn check_database(out: &Path, state: &StateDir) -> anyhow::Result<()> {
+    if state.database().exists() || !has_results(out)? {
+        return Ok(());
+    }
+    if !state.identity().exists() {
+        crate::say(&format!("note: {} is not empty: results replace files of the same name", out.display()));
+        return Ok(());
+    }
+    Err(Exit::usage(format!(
+        "{} has results, and their database {} is gone: restore it from a backup, or remove the folder to begin anew",
+        out.display(),
+        state.database().display()
+    )))
+}
+
+/// Whether anything but the state lies in OUT.
+fn has_results(out: &Path) -> std::io::Result<bool> {
+    for entry in std::fs::read_dir(out)? {
+        if entry?.file_name() != STATE {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Checks that OUT belongs to this command, or makes it so.

@@ -86,6 +86,20 @@ fn a_second_process_on_the_same_results_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
+fn results_without_their_database_are_not_computed_again_without_a_word() {
+    let place = Place::with(&[("a", b"1")]);
+    place.run_well(["--exec", "cat {input}"]);
+    for name in ["dispatcher.db", "dispatcher.db-wal", "dispatcher.db-shm"] {
+        // What is not there need not be removed.
+        let _ = std::fs::remove_file(place.out().join(".dispatcher").join(name));
+    }
+    let output = place.run(["--exec", "cat {input}"]);
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert!(told(&output).contains("dispatcher.db is gone"), "{}", told(&output));
+    assert_eq!(place.result("a"), b"1");
+}
+
+#[test]
 fn a_database_of_a_newer_program_is_refused() {
     let place = Place::with(&[("a", b"1")]);
     place.run_well(["--exec", "cat {input}"]);
