@@ -49,7 +49,9 @@ impl Progress {
     /// A task ended with `status`; where something stood for it already, that was `before`.
     pub fn ended(&self, status: Status, before: Option<Status>) {
         if let Some(before) = before {
-            self.by_status[before as usize].fetch_sub(1, Ordering::Relaxed);
+            // What it replaces may have ended in an earlier process, which these counters know nothing of.
+            let less = |n: u64| Some(n.saturating_sub(1));
+            let _ = self.by_status[before as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         }
         self.by_status[status as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -106,5 +108,21 @@ mod notice {
         pub(super) fn get(&self) -> Option<String> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Rule G5.
+    #[test]
+    fn what_an_earlier_process_ended_is_never_subtracted_below_zero() {
+        let progress = Progress::default();
+        progress.ended(Status::NoProblem, Some(Status::Fatal));
+        assert_eq!((progress.now().ended(), progress.now().failed()), (1, 0));
+        progress.ended(Status::Fatal, None);
+        progress.ended(Status::Warning, Some(Status::Fatal));
+        assert_eq!((progress.now().ended(), progress.now().failed()), (2, 0));
     }
 }
