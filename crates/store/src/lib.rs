@@ -81,6 +81,24 @@ pub trait Store: Send + Sync {
         now: TimeMs,
     ) -> Result<u64, StoreError>;
 
+    /// Writes a command down, to be carried out by whoever has the state folder; returns its number.
+    async fn submit(&self, command: &Command, actor: &str, now: TimeMs) -> Result<CommandId, StoreError>;
+    /// Carries out the next piece of a command, of at most `max` tasks, and remembers in the same transaction where the
+    /// following one begins; the last piece writes the outcome down. A command that is through already, or that the
+    /// store does not carry out itself, changes nothing and says its outcome, if there is one.
+    async fn step(&self, command: CommandId, max: usize, now: TimeMs) -> Result<Step, StoreError>;
+    /// Writes down what became of a command that the store does not carry out itself.
+    async fn conclude(&self, command: CommandId, outcome: &CommandOutcome, now: TimeMs) -> Result<(), StoreError>;
+    /// Commands, in the order in which they were given.
+    async fn commands(&self, page: &CommandPage) -> Result<Vec<CommandRow>, StoreError>;
+
+    /// Notes how the workers of a dispatcher are; who is not in `notes` counts as not connected.
+    async fn note_workers(&self, by: DispatcherId, notes: &[WorkerNote]) -> Result<(), StoreError>;
+    /// The workers heard most recently, at most `max`.
+    async fn workers(&self, max: usize) -> Result<Vec<WorkerRow>, StoreError>;
+    /// The counters of the books by service and kind.
+    async fn books(&self) -> Result<Vec<BookLine>, StoreError>;
+
     /// Counts of tasks by state and status, and of causes.
     async fn summary(&self, filter: &TaskFilter) -> Result<Summary, StoreError>;
     /// A page of tasks that match, in id order.

@@ -7,8 +7,9 @@ mod rows;
 
 use crate::limits::{self, PAGE, check_settings};
 use crate::model::{
-    Audit, Claim, ClaimedTask, Corpus, DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Progress, Publication,
-    Service, ServiceSettings, StoreError, Story, Summary, TaskFilter, TaskRow,
+    Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
+    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Progress, Publication, Service, ServiceSettings, Step,
+    StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
@@ -163,6 +164,34 @@ impl Store for MemoryStore {
         Ok(changed)
     }
 
+    async fn submit(&self, _command: &Command, _actor: &str, _now: TimeMs) -> Result<CommandId, StoreError> {
+        Err(not_built())
+    }
+
+    async fn step(&self, _command: CommandId, _max: usize, _now: TimeMs) -> Result<Step, StoreError> {
+        Err(not_built())
+    }
+
+    async fn conclude(&self, _c: CommandId, _outcome: &CommandOutcome, _now: TimeMs) -> Result<(), StoreError> {
+        Err(not_built())
+    }
+
+    async fn commands(&self, _page: &CommandPage) -> Result<Vec<CommandRow>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn note_workers(&self, _by: DispatcherId, _notes: &[WorkerNote]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn workers(&self, _max: usize) -> Result<Vec<WorkerRow>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn books(&self) -> Result<Vec<BookLine>, StoreError> {
+        Ok(Vec::new())
+    }
+
     async fn summary(&self, filter: &TaskFilter) -> Result<Summary, StoreError> {
         Ok(self.rows().summary(filter))
     }
@@ -189,4 +218,8 @@ impl Store for MemoryStore {
 fn check_all(entries: &[Entry]) -> Result<(), StoreError> {
     let check = |entry| limits::check_entry(entry).map_err(|why| limits::bad_row("importing entries", why));
     entries.iter().try_for_each(check)
+}
+
+fn not_built() -> StoreError {
+    StoreError { class: ErrorClass::Misconfigured, doing: "carrying out a command", why: "not built".to_owned() }
 }

@@ -3,6 +3,12 @@
 //! Owns plain values only. Knows no SQL. What the finaliser's rules are written in lives beside them, in
 //! [`dispatcher_core::finalise`], and is known here by the same names.
 
+mod control;
+
+pub use control::{
+    BookLine, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Named, ServiceChange, Step, WorkerNote,
+    WorkerRow,
+};
 pub use dispatcher_core::finalise::{Answer, DispatcherId, PartRef, Record, TaskState};
 
 use dispatcher_core::claim::Standing;
@@ -54,6 +60,10 @@ pub struct ServiceSettings {
     pub retry_delay_ms: SpanMs,
     /// Nothing of it is handed out while set.
     pub paused: bool,
+    /// How many of its tasks may be leased at once; `None`: as many as the process may.
+    pub max_in_flight: Option<u32>,
+    /// Services with a higher one are claimed for first; equal ones take turns.
+    pub priority: i32,
 }
 
 /// A service.
@@ -344,6 +354,8 @@ impl Default for ServiceSettings {
             result_cap: 4_000_000_000,
             retry_delay_ms: SpanMs::ZERO,
             paused: false,
+            max_in_flight: None,
+            priority: 0,
         }
     }
 }

@@ -26,8 +26,9 @@ mod words;
 
 use crate::limits::next_chunk;
 use crate::model::{
-    Audit, Claim, ClaimedTask, Corpus, DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Progress, Publication,
-    Service, ServiceSettings, StoreError, Story, Summary, TaskFilter, TaskRow,
+    Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
+    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Progress, Publication, Service, ServiceSettings, Step,
+    StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
@@ -230,6 +231,34 @@ impl Store for SqliteStore {
         Ok(changed)
     }
 
+    async fn submit(&self, _command: &Command, _actor: &str, _now: TimeMs) -> Result<CommandId, StoreError> {
+        Err(not_built())
+    }
+
+    async fn step(&self, _command: CommandId, _max: usize, _now: TimeMs) -> Result<Step, StoreError> {
+        Err(not_built())
+    }
+
+    async fn conclude(&self, _c: CommandId, _outcome: &CommandOutcome, _now: TimeMs) -> Result<(), StoreError> {
+        Err(not_built())
+    }
+
+    async fn commands(&self, _page: &CommandPage) -> Result<Vec<CommandRow>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn note_workers(&self, _by: DispatcherId, _notes: &[WorkerNote]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn workers(&self, _max: usize) -> Result<Vec<WorkerRow>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn books(&self) -> Result<Vec<BookLine>, StoreError> {
+        Ok(Vec::new())
+    }
+
     async fn summary(&self, filter: &TaskFilter) -> Result<Summary, StoreError> {
         let filter = filter.clone();
         self.read(read::SUMMARY, |c| Box::pin(read::summary(c, filter))).await
@@ -270,4 +299,8 @@ impl SqliteStore {
             done => done,
         }
     }
+}
+
+fn not_built() -> StoreError {
+    StoreError { class: ErrorClass::Misconfigured, doing: "carrying out a command", why: "not built".to_owned() }
 }

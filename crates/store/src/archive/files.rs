@@ -90,8 +90,8 @@ impl FileArchive {
         root.join(names::path_of(&part.place))
     }
 
-    fn move_into_place(&self, lease: LeaseId, entry: &EntryName, part: &PartRef) -> Result<(), ArchiveError> {
-        self.names.result_place(entry).map_err(|e| failed("publishing", self.names.out(), e))?;
+    fn move_into_place(&self, lease: LeaseId, part: &PartRef) -> Result<(), ArchiveError> {
+        self.names.check_place(&part.place).map_err(|e| failed("publishing", self.names.out(), e))?;
         let (from, to) = (self.staged_path(lease, &part.name, &part.sha256), self.final_path(part));
         match self.rename_making_folders(&from, &to) {
             Err(e) if e.kind() == io::ErrorKind::NotFound && has_length(&to, part.length) => Ok(()),
@@ -203,7 +203,7 @@ impl Archive for FileArchive {
 
     fn publish(&self, publication: &Publication) -> Result<(), ArchiveError> {
         let results = publication.parts.iter().filter(|part| part.name == PART_RESULT);
-        results.into_iter().try_for_each(|part| self.move_into_place(publication.lease, &publication.entry, part))
+        results.into_iter().try_for_each(|part| self.move_into_place(publication.lease, part))
     }
 
     fn discard(&self, lease: LeaseId, parts: &[PartRef]) -> Result<(), ArchiveError> {

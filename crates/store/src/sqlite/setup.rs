@@ -73,6 +73,7 @@ fn service(row: &SqliteRow) -> Result<Service, decode::Flaw> {
             result_cap: decode::count(row, 4)?,
             retry_delay_ms: SpanMs(decode::count(row, 5)?),
             paused: decode::number(row, 6)? != 0,
+            ..ServiceSettings::default()
         },
     })
 }

@@ -101,6 +101,11 @@ impl Names {
         Ok(place)
     }
 
+    /// Whether a result may be at `place` below OUT: a row is believed no more than an entry.
+    pub(super) fn check_place(&self, place: &EntryName) -> io::Result<()> {
+        self.check(place).map_err(|why| io::Error::new(io::ErrorKind::InvalidFilename, format!("{place}: {why}")))
+    }
+
     fn check(&self, place: &EntryName) -> Result<(), &'static str> {
         if place.0.len() > MAX_PATH {
             return Err("the path is too long");
