@@ -303,6 +303,7 @@ impl Fleet {
             slots: life.slots,
             leases: life.leases().len(),
             begun: life.leases().values().filter(|held| held.began).count(),
+            answering: life.answering(),
             silent: SpanMs(self.clock.listened().0.saturating_sub(life.heard_at.0)),
         })
     }
@@ -335,6 +336,8 @@ pub struct WorkerView<'a> {
     pub leases: usize,
     /// How many of them have begun.
     pub begun: usize,
+    /// How many of them have an answer that is whole and in the driver's hands.
+    pub answering: usize,
     /// For how long it has been silent while we listened.
     pub silent: SpanMs,
 }

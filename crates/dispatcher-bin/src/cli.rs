@@ -14,9 +14,9 @@ use std::time::Duration;
     10 store lost, 11 hard limit, 12 drain timed out, 13 a part died, 14 locked by another process,\n\
     15 the database belongs to another version.")]
 pub struct CommandLine {
-    /// What to do.
+    /// What to do; without it a server starts, with every setting at its default.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 /// What can be done.
@@ -24,6 +24,8 @@ pub struct CommandLine {
 pub enum Command {
     /// Run a command on every file of a folder, durably.
     Run(RunArgs),
+    /// Serve workers in processes of their own, until told to end.
+    Serve(Box<crate::serve::ServeArgs>),
     /// How far it is: tasks by state and status, and the most frequent causes of failure.
     Status(StatusArgs),
     /// List tasks, filtered.

@@ -45,6 +45,12 @@ impl Exit {
     }
 }
 
+/// The code for an error.
+#[must_use]
+pub fn of_error(error: &anyhow::Error) -> u8 {
+    error.downcast_ref::<Exit>().map_or(USAGE, |exit| exit.code)
+}
+
 /// The code for the way a stage ended.
 #[must_use]
 pub const fn of_stage(how: &HowEnded) -> u8 {

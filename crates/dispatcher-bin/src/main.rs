@@ -4,9 +4,14 @@
 
 #![expect(unreachable_pub, reason = "a program has no callers; `pub` says what other modules of it use")]
 
+mod archive;
 mod cli;
+mod control;
 mod exit;
+mod log;
 mod run;
+mod serve;
+mod settings;
 mod signals;
 mod state;
 mod views;
@@ -16,21 +21,41 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let command_line = cli::CommandLine::parse();
-    start_log();
-    let outcome = match command_line.command {
-        cli::Command::Run(args) => run::run(&args),
-        cli::Command::Status(args) => views::status::status(&args),
-        cli::Command::Tasks(args) => views::tasks::tasks(&args),
-        cli::Command::Show(args) => views::show::show(&args),
-        cli::Command::Doctor(args) => views::doctor::doctor(&args),
-    };
-    match outcome {
+    let command = command_line.command.unwrap_or_else(|| cli::Command::Serve(Box::new(serve::ServeArgs::by_default())));
+    if !matches!(command, cli::Command::Serve(_)) {
+        start_log();
+    }
+    match carry_out(&command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let code = error.downcast_ref::<exit::Exit>().map_or(exit::USAGE, |exit| exit.code);
-            say(&format!("error: {error:#}"));
-            ExitCode::from(code)
+            say_at_the_end(format!("error: {error:#}"));
+            ExitCode::from(exit::of_error(&error))
         }
+    }
+}
+
+fn carry_out(command: &cli::Command) -> anyhow::Result<u8> {
+    match command {
+        cli::Command::Run(args) => run::run(args),
+        cli::Command::Serve(args) => serve::serve(args),
+        cli::Command::Status(args) => views::status::status(args),
+        cli::Command::Tasks(args) => views::tasks::tasks(args),
+        cli::Command::Show(args) => views::show::show(args),
+        cli::Command::Doctor(args) => views::doctor::doctor(args),
+    }
+}
+
+/// Prints the last line of a process, and waits for nobody who does not read it.
+fn say_at_the_end(line: String) {
+    let (said, heard) = crossbeam_channel::bounded(1);
+    let spoken = std::thread::Builder::new().spawn(move || {
+        say(&line);
+        // Where nobody waits any more the process ends anyway.
+        let _ = said.send(());
+    });
+    if spoken.is_ok() {
+        // Either it was said or its time is up.
+        let _ = heard.recv_timeout(std::time::Duration::from_secs(1));
     }
 }
 

@@ -11,7 +11,9 @@ mod screen;
 mod summary;
 mod workers;
 
+pub use again::now;
 pub use plan::archive_of;
+pub use workers::host;
 
 use crate::cli::RunArgs;
 use crate::exit::{self, Exit};
@@ -19,7 +21,7 @@ use crate::signals::Stop;
 use crate::state::{StateDir, store_error};
 use crate::views::event_loop;
 use crossbeam_channel::{Receiver, bounded, never, select, tick};
-use dispatcher_server::{Dispatcher, Ended};
+use dispatcher_server::{Dispatcher, DrainMode, Ended};
 use dispatcher_store::{Store, TaskFilter, TaskState};
 use import::{Imported, Target};
 use plan::Plan;
@@ -56,7 +58,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
 
     let socket = workers::Socket::make(&state)?;
     let worked_on = dispatcher_worker::tokens_worked_on(&state.scratch())?;
-    let dispatcher = Dispatcher::start(plan.dispatcher(socket.endpoint()?, worked_on), store.clone(), archive)
+    let dispatcher = Dispatcher::start(plan.dispatcher(socket.endpoint()?, worked_on, &state), store.clone(), archive)
         .map_err(|failure| Exit::with(exit::of_failure(&failure), failure.to_string()))?;
     let workers = Workers::start(&plan, socket.endpoint()?, &state.scratch())?;
     let counts = Arc::new(Counts::default());
@@ -65,7 +67,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let import = start_import(
         &plan,
         store.clone(),
-        Target { service, corpus, take_changed: plan.take_changed, now: again::now() },
+        Target { service, corpus, take_changed: plan.take_changed, now: now() },
         &counts,
         &stop,
     )?;
@@ -177,7 +179,7 @@ impl Running<'_> {
     /// The dispatcher has ended.
     fn over(&self, ended: Ended) -> anyhow::Result<bool> {
         match ended {
-            Ended::Well { finished } => Ok(finished),
+            Ended::Well { finished, .. } => Ok(finished),
             Ended::Died { stage, how } => Err(Exit::with(
                 exit::of_stage(&how),
                 format!(
@@ -196,7 +198,7 @@ impl Running<'_> {
                 "stopping: running commands get up to {}; a second Ctrl-C ends at once",
                 humantime::format_duration(self.plan.drain)
             ));
-            self.dispatcher.drain();
+            self.dispatcher.drain(DrainMode::WorkersLeft);
         }
         if self.asked_at.is_some() || self.dispatcher.is_finished() {
             self.workers.drain();

@@ -36,15 +36,24 @@ impl StateDir {
         Ok(Self(dir))
     }
 
+    /// A server's state folder, made where it is not there.
+    pub fn make_at(dir: &Path) -> anyhow::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
+            format!("cannot make {}: choose another folder for the state with --state", dir.display())
+        })?;
+        Ok(Self(dir.canonicalize()?))
+    }
+
     /// The state folder that a person names: itself, or the results folder that it is in.
     pub fn find(named: &Path) -> anyhow::Result<Self> {
         for dir in [named.to_owned(), named.join(STATE)] {
             if dir.join(DATABASE).is_file() {
-                return Ok(Self(dir));
+                return Ok(Self(dir.canonicalize()?));
             }
         }
         Err(Exit::usage(format!(
-            "there is no run in {}: name its results folder with --state, as in `dispatcher status --state papers.out`",
+            "there are no tasks in {}: name a state folder, or the results folder of a run, with --state, as in \
+             `dispatcher status --state papers.out`",
             named.display()
         )))
     }
@@ -62,6 +71,11 @@ impl StateDir {
     /// The file that says what this folder's run is.
     pub fn identity(&self) -> PathBuf {
         self.0.join("run.json")
+    }
+
+    /// The file that says what becomes of results.
+    pub fn archive_note(&self) -> PathBuf {
+        self.0.join("archive.json")
     }
 
     /// The database.

@@ -6,13 +6,18 @@
 //! both are and everything received is written.
 
 use crate::clock::Clock;
-use crate::finaliser::{Finaliser, Parts, Shared};
+use crate::finaliser::names::ResultNames;
+use crate::finaliser::{Finaliser, Parts};
+use crate::http::{Http, Pages};
 use crate::mailbox::mailbox;
+use crate::meters::Meters;
 use crate::progress::Progress;
 use crate::receiver::Receiver;
 use crate::recovery;
 use crate::router::{Router, RouterParts};
+use crate::shared::{DrainMode, Shared};
 use crate::stage::{self, HowEnded, StageEnd, StageFailure};
+use crate::wake::Wake;
 use crossbeam_channel::{Receiver as Channel, Sender, bounded, unbounded};
 use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::in_flight::{InFlightSet, Limits};
@@ -22,6 +27,8 @@ use dispatcher_core::wire::TokenText;
 use dispatcher_store::archive::Archive;
 use dispatcher_store::{DispatcherInfo, Store};
 use dispatcher_transport::socket::Endpoint;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -42,14 +49,34 @@ pub struct DispatcherConfig {
     pub fleet: FleetLimits,
     /// What a worker may take from the end of a task's time limit to the end of its processes.
     pub kill_grace: SpanMs,
-    /// Claimed tasks held ready for workers.
+    /// Claimed tasks held ready for the workers of each service.
     pub claim_ahead: usize,
     /// How long a lost store is waited for.
     pub store_patience: Duration,
-    /// How long the workers are waited for at the end.
+    /// How long a drain may take.
     pub drain_limit: Duration,
-    /// The tokens of the tasks that an earlier process, whose workers died with it, was working on at its end.
-    pub worked_on: Vec<TokenText>,
+    /// Whose the workers are.
+    pub workers: Workers,
+    /// How results are named in the archive.
+    pub naming: ResultNames,
+    /// Where the HTTP endpoint listens, if anywhere.
+    pub http: Option<SocketAddr>,
+    /// After so many tasks (not counting repeats) nothing new is handed out (rule S5).
+    pub task_limit: Option<u64>,
+    /// The state folder, in which others can wake this dispatcher.
+    pub wake_in: Option<PathBuf>,
+}
+
+/// Whose the workers are, and so what becomes of them when the dispatcher ends.
+#[derive(Clone, Debug)]
+pub enum Workers {
+    /// They belong to this process, and die with it.
+    Ours {
+        /// The tokens of the tasks that an earlier process was working on at its end.
+        worked_on: Vec<TokenText>,
+    },
+    /// They are processes of their own: they go on while a dispatcher is away, and come back (rule S4).
+    Elsewhere,
 }
 
 /// A running dispatcher.
@@ -60,6 +87,7 @@ pub struct Dispatcher {
     shared: Arc<Shared>,
     set: Arc<InFlightSet>,
     progress: Arc<Progress>,
+    http: Option<SocketAddr>,
 }
 
 /// How a dispatcher ended.
@@ -69,6 +97,8 @@ pub enum Ended {
     Well {
         /// Whether every task has ended and is published.
         finished: bool,
+        /// Whether the drain was through within its limit.
+        in_time: bool,
     },
     /// A stage died; the others are ended with the process (rule S2).
     Died {
@@ -101,24 +131,34 @@ impl Dispatcher {
         let set = InFlightSet::new(config.limits).map_err(|e| StageFailure::System(e.to_string()))?;
         let set = Arc::new(set);
         let key = TokenKey::new(key);
-        let before = recovery::Before::of(&config.worked_on, &key, &config.host);
-        runtime
-            .block_on(recovery::recover(&*store, &*archive, id, &before, &clock))
+        let adopted = runtime
+            .block_on(recovery::recover(&*store, &*archive, id, &config, &key, &clock))
             .map_err(StageFailure::StoreLost)?;
 
         let shared = Arc::new(Shared::default());
         let progress = Arc::new(Progress::default());
+        let meters = Arc::new(Meters::default());
         let (ends_to, ends) = unbounded();
         let (to_receiver, arrivals) = bounded(REPORTS_MAX);
         let (to_finaliser, deliveries) = bounded(REPORTS_MAX);
         let (nudges, nudged) = bounded(1);
         let (to_router, orders) = mailbox(config.limits.hard_limit);
 
+        shared.routed_at.store(clock.now().0, Ordering::Relaxed);
+        let pages = Pages {
+            store: Arc::clone(&store),
+            set: Arc::clone(&set),
+            shared: Arc::clone(&shared),
+            progress: Arc::clone(&progress),
+            meters: Arc::clone(&meters),
+            clock,
+        };
         let finaliser = Finaliser::new(Parts {
             deliveries,
             nudges: nudged,
             router: to_router.clone(),
             store,
+            meters: Arc::clone(&meters),
             archive: Arc::clone(&archive),
             set: Arc::clone(&set),
             shared: Arc::clone(&shared),
@@ -127,6 +167,14 @@ impl Dispatcher {
             dispatcher: id,
             claim_ahead: config.claim_ahead,
             store_patience: config.store_patience,
+            naming: config.naming,
+            adopted,
+            grace: config.fleet.dead_after,
+            cut_off: config.kill_grace.plus(config.fleet.dead_after),
+            drain_when_empty: match config.workers {
+                Workers::Ours { .. } => DrainMode::WorkersLeft,
+                Workers::Elsewhere => DrainMode::Received,
+            },
         })?;
         let receiver =
             Receiver::new(arrivals, to_finaliser, to_router, archive.spool().to_owned(), Arc::clone(&progress), clock);
@@ -136,6 +184,9 @@ impl Dispatcher {
             key,
             kill_grace: config.kill_grace,
             drain_limit: config.drain_limit,
+            task_limit: config.task_limit,
+            nudges: nudges.clone(),
+            meters,
             set: Arc::clone(&set),
             shared: Arc::clone(&shared),
             clock,
@@ -144,7 +195,13 @@ impl Dispatcher {
         stage::start("finaliser", &ends_to, || finaliser.run())?;
         stage::start("receiver", &ends_to, || receiver.run())?;
         stage::start("router", &ends_to, || router.run())?;
-        Ok(Self { ends, nudges, shared, set, progress })
+        let http = config.http.map(|address| start_http(address, pages, &ends_to)).transpose()?;
+        if let Some(folder) = &config.wake_in {
+            let wake = Wake::listen(folder).map_err(|e| StageFailure::System(format!("no wake socket: {e}")))?;
+            let nudges = nudges.clone();
+            stage::start("wake", &ends_to, move || wake.run(&nudges))?;
+        }
+        Ok(Self { ends, nudges, shared, set, progress, http })
     }
 
     /// Something may have become claimable.
@@ -159,10 +216,16 @@ impl Dispatcher {
         self.nudge();
     }
 
-    /// Lease nothing more, and end when the workers are gone (rule S1).
-    pub fn drain(&self) {
-        self.shared.draining.store(true, Ordering::Release);
+    /// Lease nothing more, and end when what `mode` says is through (rule S1).
+    pub fn drain(&self, mode: DrainMode) {
+        self.shared.begin_drain(mode);
         self.nudge();
+    }
+
+    /// Whether it drains, by whatever asked for it.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.shared.is_draining()
     }
 
     /// The stages' ends, for a select; take them through [`Dispatcher::ended`].
@@ -178,13 +241,27 @@ impl Dispatcher {
             return Some(Ended::Died { stage: end.name, how: end.how });
         }
         // The finaliser is the last of the cascade.
-        (end.name == "finaliser").then(|| Ended::Well { finished: self.shared.finished.load(Ordering::Acquire) })
+        (end.name == "finaliser").then(|| Ended::Well {
+            finished: self.shared.finished.load(Ordering::Acquire),
+            in_time: !self.shared.drain_spent.load(Ordering::Acquire),
+        })
     }
 
     /// Whether every task has ended and is published, so that the workers may go.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.shared.finished.load(Ordering::Acquire)
+    }
+
+    /// Where the HTTP endpoint listens.
+    #[must_use]
+    pub const fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// So many lines of the log were dropped so far.
+    pub fn note_dropped_lines(&self, lines: u64) {
+        self.shared.dropped_lines.store(lines, Ordering::Relaxed);
     }
 
     /// Tasks in flight.
@@ -198,4 +275,10 @@ impl Dispatcher {
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
+}
+
+fn start_http(address: SocketAddr, pages: Pages, ends: &Sender<StageEnd>) -> Result<SocketAddr, StageFailure> {
+    let (http, bound) = Http::listen(address, pages)?;
+    stage::start("http", ends, || http.run())?;
+    Ok(bound)
 }

@@ -9,8 +9,10 @@
 
 use crate::clock::Clock;
 use crate::mailbox::Outlet;
+use crate::meters::Meters;
 use crate::progress::Progress;
 use crate::report::{Delivery, Order, PartBytes, Question, Reported};
+use crate::shared::{DrainMode, Shared};
 use crate::stage::StageFailure;
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, select};
 use dispatcher_core::batch::{Batcher, Urgency};
@@ -19,14 +21,18 @@ use dispatcher_core::in_flight::{InFlightSet, Receipt};
 use dispatcher_core::report::Message;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::archive::Archive;
-use dispatcher_store::{Corpus, DispatcherId, Publication, Record, Service, Store};
+use dispatcher_store::{CommandId, Corpus, DispatcherId, OpenLease, Publication, Record, Service, Store};
+use names::ResultNames;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+mod adopted;
 mod claims;
 mod commit;
+mod control;
+pub mod names;
 mod patience;
 mod publish;
 mod questions;
@@ -56,29 +62,26 @@ pub struct Parts {
     pub shared: Arc<Shared>,
     /// What people see.
     pub progress: Arc<Progress>,
+    /// What is measured.
+    pub meters: Arc<Meters>,
     /// The time.
     pub clock: Clock,
     /// Who we are in the store.
     pub dispatcher: DispatcherId,
-    /// Claimed tasks to hold ready for workers.
+    /// Claimed tasks to hold ready for the workers of each service.
     pub claim_ahead: usize,
     /// How long a lost store is waited for.
     pub store_patience: Duration,
-}
-
-/// What the stages share: a few flags and one count.
-#[derive(Debug, Default)]
-pub struct Shared {
-    /// Claimed tasks that no worker has yet.
-    pub buffered: AtomicUsize,
-    /// Set while nothing may be leased: the store is away, the disk is full.
-    pub holding: AtomicBool,
-    /// Set when everything was imported: the end is when every task has ended.
-    pub finish_when_empty: AtomicBool,
-    /// Set when nothing more may be leased.
-    pub draining: AtomicBool,
-    /// Set by the finaliser when every task has ended and is published.
-    pub finished: AtomicBool,
+    /// How results are named in the archive.
+    pub naming: ResultNames,
+    /// What was out before this process began, and may still come.
+    pub adopted: Vec<OpenLease>,
+    /// How long its workers are waited for.
+    pub grace: SpanMs,
+    /// From the end of a task's time limit to when it is cut off.
+    pub cut_off: SpanMs,
+    /// What is waited for when every task has ended.
+    pub drain_when_empty: DrainMode,
 }
 
 /// One thing for the next batch.
@@ -96,12 +99,20 @@ pub struct Finaliser {
     batch: Batcher<Pending>,
     services: Vec<Service>,
     corpora: HashMap<CorpusId, Corpus>,
-    /// The inputs of tasks that were claimed here, to name their files.
-    entries: HashMap<TaskId, EntryName>,
+    /// Whose turn it is among services of one priority.
+    turn: usize,
+    /// What the results of claimed tasks are called in the archive.
+    names: HashMap<TaskId, EntryName>,
+    /// Leases from before this process began, until their workers have come or are given up.
+    awaited: HashMap<LeaseId, OpenLease>,
+    awaited_until: TimeMs,
     publishing: VecDeque<Publication>,
     publish_again_at: TimeMs,
     sweep_at: TimeMs,
     claim_at: TimeMs,
+    control_at: TimeMs,
+    /// Commands that are not through, oldest first.
+    commands: VecDeque<CommandId>,
 }
 
 /// What woke the loop.
@@ -129,11 +140,16 @@ impl Finaliser {
             batch: Batcher::new(BATCH_MAX, BATCH_WAIT),
             services: Vec::new(),
             corpora: HashMap::new(),
-            entries: HashMap::new(),
+            turn: 0,
+            names: HashMap::new(),
+            awaited: HashMap::new(),
+            awaited_until: now,
             publishing: VecDeque::new(),
             publish_again_at: now,
             sweep_at: now,
             claim_at: now,
+            control_at: now,
+            commands: VecDeque::new(),
         })
     }
 
@@ -142,15 +158,21 @@ impl Finaliser {
     /// # Errors
     /// Where the store stays away for longer than it is waited for, or the router vanished without ending.
     pub fn run(mut self) -> Result<(), StageFailure> {
+        self.learn_names()?;
+        self.adopt()?;
         self.find_unpublished()?;
         loop {
             match self.wait() {
                 Woken::Delivery(delivery) => self.take(*delivery)?,
-                Woken::Nudge => self.claim_at = self.now(),
+                Woken::Nudge => {
+                    self.claim_at = self.now();
+                    self.control_at = self.now();
+                }
                 Woken::Time => {}
                 Woken::RouterGone => return self.close(),
             }
             let idle = self.take_what_waits()?;
+            self.parts.shared.to_finaliser.store(self.parts.deliveries.len(), Ordering::Relaxed);
             self.turn(idle)?;
         }
     }
@@ -165,6 +187,8 @@ impl Finaliser {
             self.write_batch()?;
         }
         self.publish()?;
+        self.give_up_awaited(now)?;
+        self.control(now)?;
         self.claim_ahead()?;
         self.finish_when_empty()
     }
@@ -185,7 +209,7 @@ impl Finaliser {
     /// Waits for the next delivery, nudge or duty.
     fn wait(&self) -> Woken {
         let now = self.now();
-        let mut next = self.sweep_at;
+        let mut next = self.sweep_at.min(self.next_command());
         for at in [self.batch.deadline(), self.next_publication(), self.next_claim()].into_iter().flatten() {
             next = next.min(at);
         }
@@ -224,6 +248,7 @@ impl Finaliser {
                 self.batch.push(Pending::Record(unusable(reported, why), receipt), Urgency::Prompt, now);
             }
             Delivery::Ask(Question::Holds { worker, holds }) => self.answer_holds(worker, holds)?,
+            Delivery::Workers(notes) => self.note_workers(notes)?,
         }
         Ok(())
     }
@@ -232,12 +257,13 @@ impl Finaliser {
         self.parts.clock.now()
     }
 
+    /// Tells the router. Once it drains it may have left already: who was to be told asks again after the next start.
     fn order(&self, order: Order) -> Result<(), StageFailure> {
-        if self.parts.router.send(order) { Ok(()) } else { Err(StageFailure::NeighbourGone("router")) }
-    }
-
-    fn is_draining(&self) -> bool {
-        self.parts.shared.draining.load(Ordering::Acquire)
+        if self.parts.router.send(order) || self.parts.shared.is_draining() {
+            Ok(())
+        } else {
+            Err(StageFailure::NeighbourGone("router"))
+        }
     }
 }
 

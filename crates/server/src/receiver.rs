@@ -68,6 +68,7 @@ impl Receiver {
         match arrival {
             Arrival::Note(record) => self.pass_on(Delivery::Note(record)),
             Arrival::Ask(question) => self.pass_on(Delivery::Ask(question)),
+            Arrival::Workers(notes) => self.pass_on(Delivery::Workers(notes)),
             Arrival::Whole { reported, bodies } => {
                 hooks::pass("received");
                 let delivery = whole(reported, bodies);

@@ -4,6 +4,7 @@
 //! that has a result runs again; what was merely handed out goes back, uncharged where its worker died with us.
 
 use crate::clock::Clock;
+use crate::dispatcher::{DispatcherConfig, Workers};
 use dispatcher_core::id::{LeaseId, WorkerKey};
 use dispatcher_core::report::{Ending, Message, Severity};
 use dispatcher_core::time::TimeMs;
@@ -16,7 +17,8 @@ use std::collections::HashSet;
 /// Rows in one transaction or page.
 const CHUNK: usize = 1024;
 
-/// Puts things in order for a dispatcher whose workers died with the process before it.
+/// Puts things in order: strays are swept, leases of processes that are gone become ours. Those of workers that died with
+/// their process go back at once; the others are returned, for their workers may come back.
 ///
 /// # Errors
 /// In words, where the store or the archive cannot be read.
@@ -24,9 +26,10 @@ pub async fn recover(
     store: &dyn Store,
     archive: &dyn Archive,
     by: DispatcherId,
-    before: &Before,
+    config: &DispatcherConfig,
+    key: &TokenKey,
     clock: &Clock,
-) -> Result<(), String> {
+) -> Result<Vec<OpenLease>, String> {
     let kept = unpublished(store).await?;
     let swept = archive.sweep(&|lease| kept.contains(&lease)).map_err(|e| e.to_string())?;
     let now = clock.now();
@@ -34,24 +37,25 @@ pub async fn recover(
     if swept > 0 || !open.is_empty() {
         tracing::info!(leases = open.len(), files = swept, "took over what an earlier process left");
     }
+    let Workers::Ours { worked_on } = &config.workers else { return Ok(open) };
+    let before = Before::of(worked_on, key, &config.host);
     let records: Vec<Record> = open.into_iter().map(|lease| before.give_back(lease, now)).collect();
     for chunk in records.chunks(CHUNK) {
         store.mark_done(chunk, now).await.map_err(|e| e.to_string())?;
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
 /// What is known of the process before this one, whose workers died with it.
 #[derive(Debug)]
-pub struct Before {
+struct Before {
     worked_on: HashSet<LeaseId>,
     host: String,
 }
 
 impl Before {
     /// From the tokens of what it was working on at its end; what was not signed here is ignored.
-    #[must_use]
-    pub fn of(tokens: &[TokenText], key: &TokenKey, host: &str) -> Self {
+    fn of(tokens: &[TokenText], key: &TokenKey, host: &str) -> Self {
         let worked_on = tokens.iter().filter_map(|token| key.read(token).ok()).collect();
         Self { worked_on, host: host.to_owned() }
     }

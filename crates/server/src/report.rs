@@ -5,13 +5,14 @@
 
 use bytes::Bytes;
 use dispatcher_core::fleet::{Kept, Piece};
-use dispatcher_core::id::{EntryName, LeaseId, WorkerKey};
+use dispatcher_core::id::{LeaseId, ServiceId, WorkerKey};
 use dispatcher_core::in_flight::Receipt;
 use dispatcher_core::report::{Message, Status};
 use dispatcher_core::time::TimeMs;
 use dispatcher_core::wire::{AckWord, HoldState, PartSpec};
-use dispatcher_store::{ClaimedTask, Record};
+use dispatcher_store::{ClaimedTask, Record, WorkerNote};
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// From the router to the receiver.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub enum Arrival {
     Drop(LeaseId),
     /// A question to the store.
     Ask(Question),
+    /// How the workers are now.
+    Workers(Vec<WorkerNote>),
 }
 
 /// What a worker reported of a lease.
@@ -55,6 +58,8 @@ pub struct Reported {
     pub parts: Vec<PartSpec>,
     /// When it came.
     pub at: TimeMs,
+    /// The same moment, to measure from.
+    pub arrived: Instant,
     /// Keeps the reaper away until the decision (rule R3).
     pub receipt: Option<Receipt>,
 }
@@ -89,6 +94,8 @@ pub enum Delivery {
     },
     /// A question to the store.
     Ask(Question),
+    /// How the workers are now.
+    Workers(Vec<WorkerNote>),
 }
 
 /// Where a part's bytes are.
@@ -144,7 +151,18 @@ pub enum Order {
     },
     /// A piece was written down; the next may come.
     PieceTaken(Piece),
-    /// Hand out nothing more; end when the workers are gone.
+    /// These are out since before this process began, and are known again (rule S4).
+    Adopted(Vec<Work>),
+    /// A command ended these leases: nobody works on them any longer.
+    Revoked {
+        /// The leases.
+        leases: Vec<LeaseId>,
+        /// Why.
+        why: String,
+    },
+    /// Tasks of this service that no worker has go back: it is paused.
+    GiveBack(ServiceId),
+    /// Look at once whether to drain.
     Drain,
 }
 
@@ -161,14 +179,8 @@ pub struct Work {
     pub budget: u32,
     /// The largest result, in bytes.
     pub result_cap: u64,
+    /// How many tasks of the service may be in flight.
+    pub max_in_flight: Option<u32>,
     /// The input's path.
     pub path: PathBuf,
-}
-
-impl Work {
-    /// The input's name.
-    #[must_use]
-    pub fn entry(&self) -> &EntryName {
-        &self.task.entry
-    }
 }

@@ -7,14 +7,15 @@
 //! what a send refuses is undone (rule L9); it always reads, so whatever is sent to it can be sent.
 
 use crate::clock::Clock;
-use crate::finaliser::Shared;
 use crate::inputs::{Answered, Inputs};
 use crate::mailbox::{Mailbox, mailbox};
+use crate::meters::Meters;
 use crate::report::{Arrival, Order, Work};
+use crate::shared::{DrainMode, Shared};
 use crate::stage::StageFailure;
 use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
-use dispatcher_core::fleet::{Fleet, FleetLimits, NoiseKind};
+use dispatcher_core::fleet::{Fleet, FleetLimits, NoiseKind, WorkerView};
 use dispatcher_core::id::LeaseId;
 use dispatcher_core::in_flight::InFlightSet;
 use dispatcher_core::noise::NoiseMeter;
@@ -27,13 +28,14 @@ use dispatcher_transport::socket::{Endpoint, RouterEvent, RouterOptions, RouterS
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 
 mod act;
 mod hand_out;
 mod orders;
 mod stock;
+mod workers;
 
 use stock::{Stock, Tag};
 
@@ -45,6 +47,8 @@ const EVENTS_A_TURN: usize = 64;
 const WAITING_MAX: usize = 1024;
 /// How long the socket may take to flush at its end.
 const LINGER: Duration = Duration::from_secs(2);
+/// How long an ending dispatcher waits for tasks that its workers have not begun.
+const GIVE_BACK_LIMIT: SpanMs = SpanMs(1000);
 /// Lines about one kind of noise come at most so often (rule G3).
 const NOISE_EVERY: SpanMs = SpanMs(5000);
 
@@ -58,8 +62,14 @@ pub struct RouterParts {
     pub key: TokenKey,
     /// What a worker may take to end a task's processes.
     pub kill_grace: SpanMs,
-    /// How long the workers are waited for at the end.
+    /// How long a drain may take.
     pub drain_limit: Duration,
+    /// After so many tasks nothing new is handed out (rule S5).
+    pub task_limit: Option<u64>,
+    /// What is measured.
+    pub meters: Arc<Meters>,
+    /// Wakes the finaliser: something may have become claimable.
+    pub nudges: Sender<()>,
     /// The leases.
     pub set: Arc<InFlightSet>,
     /// What the stages share.
@@ -84,6 +94,7 @@ pub struct Router {
     /// What a full receiver could not take yet, in order.
     waiting: VecDeque<Arrival>,
     noise: NoiseMeter<NoiseKind>,
+    workers_noted_at: Option<TimeMs>,
     draining_since: Option<TimeMs>,
 }
 
@@ -116,6 +127,7 @@ impl Router {
             receiver,
             waiting: VecDeque::new(),
             noise: NoiseMeter::new(NOISE_EVERY),
+            workers_noted_at: None,
             draining_since: None,
         })
     }
@@ -148,6 +160,7 @@ impl Router {
                 () = self.answers.noticed() => {}
                 _ = ticks.tick() => self.tick()?,
             }
+            let began = Instant::now();
             for event in events.drain(..) {
                 self.event(event)?;
             }
@@ -160,6 +173,7 @@ impl Router {
             self.flush()?;
             self.flush_peers()?;
             self.hand_out()?;
+            self.parts.meters.route.record(began.elapsed());
             if self.is_over() {
                 return Ok(());
             }
@@ -194,12 +208,15 @@ impl Router {
     /// Looks after sessions, reads that hang, and the end.
     fn tick(&mut self) -> Result<(), StageFailure> {
         let now = self.now();
+        self.parts.shared.routed_at.store(now.0, Ordering::Relaxed);
+        self.parts.shared.to_receiver.store(self.receiver.len() + self.waiting.len(), Ordering::Relaxed);
         let mut effects = Vec::new();
         self.fleet.tick(now, &mut effects);
         self.act(effects, &[])?;
         self.give_up_slow_reads(now)?;
         self.resume()?;
-        if self.parts.shared.draining.load(Ordering::Acquire) {
+        self.note_workers(now)?;
+        if self.parts.shared.is_draining() {
             self.drain()?;
         }
         Ok(())
@@ -277,12 +294,30 @@ impl Router {
         self.parts.clock.now()
     }
 
-    /// Whether the drain is through: nobody is connected any more, or they had their time. Workers that are away go on by
-    /// themselves, and what they bring lands after the next start (rules S1, S4).
+    /// Whether the drain is through, or has had its time. Workers that are away go on by themselves, and what they bring
+    /// lands after the next start (rules S1, S4).
     fn is_over(&self) -> bool {
-        let Some(since) = self.draining_since else { return false };
+        let Some((since, mode)) = self.draining_since.zip(self.parts.shared.drain_mode()) else { return false };
+        let spent = |limit: SpanMs| self.now().since(since) >= limit;
+        let mut workers = self.fleet.workers();
+        let through = match mode {
+            DrainMode::WorkersLeft => workers.all(|worker| worker.peer.is_none()),
+            DrainMode::InFlight => self.waiting.is_empty() && workers.all(|worker| worker.leases == 0),
+            // What has not begun comes back in a moment, or with the worker after the next start.
+            DrainMode::Received => {
+                let settled = |worker: WorkerView<'_>| {
+                    worker.answering == 0
+                        && (worker.peer.is_none() || worker.begun == worker.leases || spent(GIVE_BACK_LIMIT))
+                };
+                self.waiting.is_empty() && workers.all(settled)
+            }
+        };
         let limit = SpanMs(u64::try_from(self.parts.drain_limit.as_millis()).unwrap_or(u64::MAX));
-        self.fleet.workers().all(|worker| worker.peer.is_none()) || self.now().since(since) >= limit
+        if !through && spent(limit) {
+            self.parts.shared.drain_spent.store(true, Ordering::Release);
+            return true;
+        }
+        through
     }
 
     /// Sends a message; a full or vanished peer is told to the fleet, which undoes what depends on it.

@@ -4,8 +4,10 @@
 //! rows, and only then publishes what won.
 
 pub mod files;
+pub mod none;
 
 pub use files::{FileArchive, FileArchiveOptions, Layout};
+pub use none::NoArchive;
 
 use crate::model::{PartRef, Publication};
 use dispatcher_core::id::{EntryName, LeaseId};

@@ -82,6 +82,12 @@ impl Life {
         self.leases.is_empty() && self.claims.is_empty()
     }
 
+    /// How many leases have an answer that is whole in the driver's hands.
+    pub(crate) fn answering(&self) -> usize {
+        let is_whole = |held: &&Held| matches!(&held.answer, AnswerState::HandedOn(parts) if parts.is_empty());
+        self.leases.values().filter(is_whole).count()
+    }
+
     /// The leases whose answer is not whole in the driver's hands, in the order in which they came; of those without any
     /// answer the first, as many as the worker has slots, count as begun (rule A2).
     pub(crate) fn lost_leases(&self) -> Vec<LostLease> {

@@ -45,7 +45,11 @@ pub enum LimitsError {
 }
 
 impl Limits {
-    pub(super) fn check(&self) -> Result<(), LimitsError> {
+    /// Whether the limits agree with each other (rule L10).
+    ///
+    /// # Errors
+    /// Where they do not.
+    pub fn check(&self) -> Result<(), LimitsError> {
         let Self { max_in_flight, hard_limit, shards, .. } = *self;
         if max_in_flight == 0 {
             return Err(LimitsError::NothingInFlight);

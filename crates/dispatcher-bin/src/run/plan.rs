@@ -12,7 +12,7 @@ use dispatcher_core::id::{CorpusId, ServiceId};
 use dispatcher_core::in_flight::Limits;
 use dispatcher_core::time::SpanMs;
 use dispatcher_core::wire::TokenText;
-use dispatcher_server::DispatcherConfig;
+use dispatcher_server::{DispatcherConfig, ResultNames};
 use dispatcher_store::archive::files::{FileArchive, FileArchiveOptions, Layout};
 use dispatcher_store::sqlite::{Durability, SqliteOptions};
 use dispatcher_store::{ServiceSettings, Store};
@@ -106,7 +106,7 @@ impl Plan {
     }
 
     /// The dispatcher's set-up.
-    pub fn dispatcher(&self, endpoint: Endpoint, worked_on: Vec<TokenText>) -> DispatcherConfig {
+    pub fn dispatcher(&self, endpoint: Endpoint, worked_on: Vec<TokenText>, state: &StateDir) -> DispatcherConfig {
         let slots = self.slots as usize;
         DispatcherConfig {
             endpoint,
@@ -117,7 +117,11 @@ impl Plan {
             claim_ahead: (slots * CLAIM_AHEAD_PER_SLOT).min(CLAIM_AHEAD_MAX),
             store_patience: Duration::from_secs(300),
             drain_limit: self.drain + self.kill_grace + Duration::from_secs(10),
-            worked_on,
+            workers: dispatcher_server::Workers::Ours { worked_on },
+            naming: ResultNames::ByEntry,
+            http: None,
+            task_limit: None,
+            wake_in: Some(state.path().to_owned()),
         }
     }
 

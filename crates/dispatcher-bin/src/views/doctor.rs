@@ -3,12 +3,9 @@
 use super::{event_loop, open, print_json, told};
 use crate::cli::DoctorArgs;
 use crate::exit;
-use crate::run::archive_of;
 use crate::state::StateDir;
 use dispatcher_core::id::TaskId;
-use dispatcher_store::archive::Archive;
 use dispatcher_store::{Audit, Store};
-use dispatcher_worker::exec::ResultNaming;
 use serde::Serialize;
 
 /// Results in one read.
@@ -67,7 +64,7 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
 
 /// Compares every result that stands with the archive.
 async fn check_results(state: &StateDir, store: &dyn Store, deep: bool, findings: &mut Findings) -> anyhow::Result<()> {
-    let archive = archive_of(state, ResultNaming::same())?;
+    let archive = crate::archive::open(state)?;
     let mut after = TaskId(0);
     loop {
         let page = store.standing_parts(after, PAGE).await.map_err(told)?;

@@ -4,6 +4,7 @@
 
 use super::{Finaliser, Pending, SWEEP_EVERY};
 use crate::hooks;
+use crate::meters::Meters;
 use crate::report::{Order, Work};
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
@@ -16,32 +17,30 @@ use std::sync::atomic::Ordering;
 impl Finaliser {
     /// When the store is to be asked next; `None` while there is no reason to.
     pub(super) fn next_claim(&self) -> Option<TimeMs> {
-        let wanted = self.room() > 0 || self.parts.shared.finish_when_empty.load(Ordering::Acquire);
+        let wanted = self.services.iter().any(|service| self.room(service) > 0)
+            || self.parts.shared.finish_when_empty.load(Ordering::Acquire);
         (wanted && self.may_claim()).then_some(self.claim_at)
     }
 
-    /// Claims where the stock is low and the store may have something.
+    /// Claims for each service whose stock is low and that somebody can do, where the store may have something. Those of
+    /// higher priority come first, equal ones in turn.
     pub(super) fn claim_ahead(&mut self) -> Result<(), StageFailure> {
-        let room = self.room();
-        if room == 0 || !self.may_claim() || self.now() < self.claim_at {
+        if !self.may_claim() || self.now() < self.claim_at {
             return Ok(());
         }
-        if self.services.is_empty() {
-            self.learn_names()?;
+        let mut low: Vec<Service> = self.services.iter().filter(|service| self.room(service) > 0).cloned().collect();
+        if low.is_empty() {
+            return Ok(());
         }
-        let mut left = room;
-        for n in 0..self.services.len() {
-            let service = self.services[n].clone();
-            if left == 0 {
-                break;
-            }
-            left -= self.claim_of(&service, left)?;
+        self.turn = (self.turn + 1) % low.len();
+        low.rotate_left(self.turn);
+        low.sort_by_key(|service| std::cmp::Reverse(service.settings.priority));
+        let mut dry = true;
+        for service in low {
+            let room = self.room(&service);
+            dry &= self.claim_of(&service, room)? < room;
         }
-        // Turns: the next claim begins with another service.
-        if !self.services.is_empty() {
-            self.services.rotate_left(1);
-        }
-        if left > 0 {
+        if dry {
             self.claim_at = self.now().after(SWEEP_EVERY);
         }
         Ok(())
@@ -49,14 +48,13 @@ impl Finaliser {
 
     /// Claims up to `max` tasks of a service and sends them to the router.
     fn claim_of(&mut self, service: &Service, max: usize) -> Result<usize, StageFailure> {
-        if service.settings.paused {
-            return Ok(0);
-        }
         let ask = Claim { dispatcher: self.parts.dispatcher, service: service.id, max };
         let now = self.now();
-        let claimed = self.patiently(|store| {
-            let ask = ask.clone();
-            async move { store.claim(&ask, now).await }
+        let claimed = Meters::timed(&self.parts.meters.claim, || {
+            self.patiently(|store| {
+                let ask = ask.clone();
+                async move { store.claim(&ask, now).await }
+            })
         })?;
         if claimed.is_empty() {
             return Ok(0);
@@ -67,7 +65,7 @@ impl Finaliser {
         hooks::pass("claimed");
         let count = claimed.len();
         let work: Vec<Work> = claimed.into_iter().filter_map(|task| self.work(service, task)).collect();
-        self.parts.shared.buffered.fetch_add(work.len(), Ordering::AcqRel);
+        self.parts.shared.stock.add(service.id, work.len());
         self.order(Order::Claimed(work))?;
         Ok(count)
     }
@@ -75,41 +73,56 @@ impl Finaliser {
     /// A claimed task with all that is needed to hand it out. One of a corpus that is not known goes back, and is asked
     /// about again at its next claim (rule G8).
     fn work(&mut self, service: &Service, task: ClaimedTask) -> Option<Work> {
-        let Some(corpus) = self.corpora.get(&task.corpus) else {
+        let work = self.known_work(service, &task);
+        if work.is_none() {
             tracing::warn!(task = task.lease.task.0, corpus = task.corpus.0, "the task's corpus is not known");
             let back = Record::Returned { lease: task.lease };
             self.batch.push(Pending::Record(back, None), Urgency::Relaxed, self.parts.clock.now());
-            return None;
-        };
-        self.entries.insert(task.lease.task, task.entry.clone());
+        }
+        work
+    }
+
+    /// A leased task with all that is needed to serve its worker, where its corpus is known.
+    pub(super) fn known_work(&mut self, service: &Service, task: &ClaimedTask) -> Option<Work> {
+        let corpus = self.corpora.get(&task.corpus)?;
+        let name = self.parts.naming.name(&service.name, &corpus.name, &task.entry);
         let path =
             Path::new(std::ffi::OsStr::from_bytes(&corpus.root.0)).join(std::ffi::OsStr::from_bytes(&task.entry.0));
-        Some(Work {
+        let work = Work {
             service: service.name.clone(),
             corpus: corpus.name.clone(),
             budget: service.settings.budget,
             result_cap: service.settings.result_cap,
+            max_in_flight: service.settings.max_in_flight,
             path,
-            task,
-        })
+            task: task.clone(),
+        };
+        self.names.insert(task.lease.task, name);
+        Some(work)
     }
 
     /// Reads the services and corpora; they are few.
-    fn learn_names(&mut self) -> Result<(), StageFailure> {
+    pub(super) fn learn_names(&mut self) -> Result<(), StageFailure> {
         self.services = self.patiently(|store| async move { store.services().await })?;
         let corpora = self.patiently(|store| async move { store.corpora().await })?;
         self.corpora = corpora.into_iter().map(|corpus| (corpus.id, corpus)).collect();
         Ok(())
     }
 
-    /// How many tasks the stock lacks; none before it is half empty, so that claims come in batches.
-    fn room(&self) -> usize {
-        let buffered = self.parts.shared.buffered.load(Ordering::Acquire);
-        if buffered * 2 > self.parts.claim_ahead { 0 } else { self.parts.claim_ahead - buffered }
+    /// How many tasks of a service the stock lacks; none before it is half empty, so that claims come in batches.
+    fn room(&self, service: &Service) -> usize {
+        let shared = &self.parts.shared;
+        if service.settings.paused || !shared.offered.has(&service.name) {
+            return 0;
+        }
+        let (stocked, full) = (shared.stock.of(service.id), self.parts.claim_ahead);
+        if stocked * 2 > full { 0 } else { full - stocked }
     }
 
     fn may_claim(&self) -> bool {
-        !self.is_draining() && !self.parts.shared.holding.load(Ordering::Acquire) && !self.parts.set.is_saturated()
+        !self.parts.shared.is_draining()
+            && !self.parts.shared.holding.load(Ordering::Acquire)
+            && !self.parts.set.is_saturated()
     }
 
     /// Ends a bounded run: everything is imported, and nothing is ready, leased, in a batch or to be published.
@@ -117,7 +130,7 @@ impl Finaliser {
         let shared = &self.parts.shared;
         let quiet = shared.finish_when_empty.load(Ordering::Acquire)
             && !shared.finished.load(Ordering::Acquire)
-            && shared.buffered.load(Ordering::Acquire) == 0
+            && shared.stock.total() == 0
             && self.parts.set.counts().in_flight == 0
             && self.publishing.is_empty()
             && self.now() < self.claim_at;
@@ -138,7 +151,7 @@ impl Finaliser {
             return Ok(());
         }
         self.parts.shared.finished.store(true, Ordering::Release);
-        self.parts.shared.draining.store(true, Ordering::Release);
+        self.parts.shared.begin_drain(self.parts.drain_when_empty);
         self.order(Order::Drain)
     }
 }

@@ -4,6 +4,7 @@
 
 use super::{Finaliser, Pending, lease_of};
 use crate::hooks;
+use crate::meters::Meters;
 use crate::report::{Order, PartBytes, Reported, Reporting};
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
@@ -18,7 +19,7 @@ use dispatcher_core::wire::AckWord;
 use dispatcher_store::archive::{ArchiveError, NewPart, Source};
 use dispatcher_store::{Answer, PartRef, Publication, Record};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a full disk is left alone before the batch is tried again.
 const SPACE_PAUSE: Duration = Duration::from_millis(500);
@@ -29,6 +30,8 @@ const SWEEP_MAX: usize = 1024;
 struct Ready {
     records: Vec<Record>,
     receipts: Vec<Option<Receipt>>,
+    /// When the reports among them had arrived.
+    arrived: Vec<Instant>,
 }
 
 impl Finaliser {
@@ -38,19 +41,28 @@ impl Finaliser {
         if pending.is_empty() {
             return Ok(());
         }
+        let began = Instant::now();
         let ready = self.stage(pending)?;
         hooks::pass("synced");
+        let meters = Arc::clone(&self.parts.meters);
+        meters.sync.record(began.elapsed());
         let records = Arc::new(ready.records);
+        meters.batch.record(records.len() as f64);
         let now = self.now();
-        let answers = self.patiently(|store| {
-            let records = Arc::clone(&records);
-            async move { store.mark_done(&records, now).await }
+        let answers = Meters::timed(&meters.commit, || {
+            self.patiently(|store| {
+                let records = Arc::clone(&records);
+                async move { store.mark_done(&records, now).await }
+            })
         })?;
         hooks::pass("committed");
+        ready.arrived.iter().for_each(|arrived| meters.durable.record(arrived.elapsed()));
+        let began = Instant::now();
         let records = Arc::unwrap_or_clone(records);
         for (record, answer) in records.into_iter().zip(answers) {
             self.apply(record, answer, now)?;
         }
+        meters.apply.record(began.elapsed());
         drop(ready.receipts);
         Ok(())
     }
@@ -70,11 +82,16 @@ impl Finaliser {
         if waited {
             self.go_on();
         }
+        let arrived = pending.iter().filter_map(|item| match item {
+            Pending::Record(..) => None,
+            Pending::Report(reported, _) => Some(reported.arrived),
+        });
+        let arrived = arrived.collect();
         let receipts = pending.into_iter().map(|item| match item {
             Pending::Record(_, receipt) => receipt,
             Pending::Report(mut reported, _) => reported.receipt.take(),
         });
-        Ok(Ready { records: ready, receipts: receipts.collect() })
+        Ok(Ready { records: ready, receipts: receipts.collect(), arrived })
     }
 
     /// Stages and syncs once; `None` where there is no space. Staging the same part twice is the same as once.
@@ -121,20 +138,20 @@ impl Finaliser {
 
     /// Stages the parts of one report. A task that is known nowhere gets none: the store will say so.
     fn stage_report(
-        &self,
+        &mut self,
         reported: &Reported,
         bytes: &[PartBytes],
     ) -> Result<Result<Vec<PartRef>, ArchiveError>, StageFailure> {
         if bytes.is_empty() {
             return Ok(Ok(Vec::new()));
         }
-        let Some(entry) = self.entry_of(reported.lease.task)? else { return Ok(Ok(Vec::new())) };
+        let Some(name) = self.name_of(reported.lease.task)? else { return Ok(Ok(Vec::new())) };
         let parts = reported.parts.iter().zip(bytes).map(|(spec, bytes)| {
             let source = match bytes {
                 PartBytes::Memory(bytes) => Source::Bytes(bytes),
                 PartBytes::Spool(path) => Source::Spool(path),
             };
-            self.parts.archive.stage(reported.lease, &entry, NewPart { name: &spec.name, sha256: &spec.sha256, source })
+            self.parts.archive.stage(reported.lease, &name, NewPart { name: &spec.name, sha256: &spec.sha256, source })
         });
         Ok(parts.collect())
     }
@@ -143,6 +160,7 @@ impl Finaliser {
     fn apply(&mut self, record: Record, answer: Answer, now: TimeMs) -> Result<(), StageFailure> {
         let lease = lease_of(&record);
         let Some(settlement) = settlement(&record, &answer) else { return Ok(()) };
+        self.awaited.remove(&lease);
         self.parts.set.settle(lease, &settlement, now);
         match &answer {
             Answer::Stored { replaced, repeat } => self.stored(&record, *replaced, *repeat)?,
@@ -152,7 +170,7 @@ impl Finaliser {
             }
             Answer::DeadLettered { .. } => {
                 self.parts.progress.ended(Status::Fatal, None);
-                self.entries.remove(&lease.task);
+                self.names.remove(&lease.task);
             }
             Answer::Refused { .. } => self.parts.progress.ended(Status::Fatal, None),
             Answer::Noted | Answer::Superseded { .. } | Answer::Stale | Answer::Cancelled | Answer::Unknown => {
@@ -171,8 +189,8 @@ impl Finaliser {
         if repeat {
             return Ok(());
         }
-        let entry = self.entry_of(lease.task)?.unwrap_or(EntryName(Vec::new()));
-        self.entries.remove(&lease.task);
+        let place = parts.first().map(|part| part.place.clone());
+        let entry = self.names.remove(&lease.task).or(place).unwrap_or(EntryName(Vec::new()));
         self.parts.progress.ended(*status, replaced.map(|stood| stood.status));
         self.parts.progress.stored(parts.iter().map(|part| part.length).sum());
         if replaced.is_some() || lease.run > Run::FIRST {

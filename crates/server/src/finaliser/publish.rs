@@ -5,6 +5,7 @@
 
 use super::{BATCH_MAX, Finaliser, Pending};
 use crate::hooks;
+use crate::meters::Meters;
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
 use dispatcher_core::time::{SpanMs, TimeMs};
@@ -29,7 +30,7 @@ impl Finaliser {
         for _ in 0..BATCH_MAX {
             let Some(publication) = self.publishing.front() else { break };
             hooks::pass("publishing");
-            let published = self.parts.archive.publish(publication);
+            let published = Meters::timed(&self.parts.meters.publish, || self.parts.archive.publish(publication));
             if let Err(gone @ ArchiveError::Gone { .. }) = &published {
                 // Waiting brings nothing back: it is told, and the task stays as it is until somebody runs it again.
                 tracing::error!("{gone}; `--again missing` computes it anew");

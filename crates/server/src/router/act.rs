@@ -12,6 +12,8 @@ use dispatcher_core::id::{LeaseId, WorkerKey};
 use dispatcher_core::report::{Ending, Message, Severity, Status};
 use dispatcher_core::wire::PART_RESULT;
 use dispatcher_store::Record;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 impl Router {
     /// Does what the fleet asked for. `bodies` are those of the message just heard.
@@ -37,6 +39,7 @@ impl Router {
             }
             Effect::Joined { worker, slots, returned, .. } => {
                 tracing::info!(%worker, slots, returned, "a worker joined");
+                self.offer();
             }
             Effect::HoldsClaimed { worker, holds } => {
                 self.pass_on(Arrival::Ask(Question::Holds { worker: (*worker).clone(), holds }))?;
@@ -94,6 +97,7 @@ impl Router {
             messages: answer.messages,
             parts: answer.parts,
             at: now,
+            arrived: Instant::now(),
             receipt: self.parts.set.receipt(lease),
         };
         let size = reported.parts.iter().filter(|p| p.name == PART_RESULT).map(|p| p.size).max().unwrap_or(0);
@@ -171,6 +175,7 @@ impl Router {
     /// Counts what a peer can repeat at will; a line now and then says how much (rule G3).
     pub(super) fn count_noise(&mut self, kind: NoiseKind) {
         let now = self.now();
+        self.parts.shared.noise.fetch_add(1, Ordering::Relaxed);
         if let Some(line) = self.noise.count(kind, now) {
             tracing::warn!(?kind, count = line.count, "messages that could not be taken as they were");
         }

@@ -4,10 +4,12 @@
 
 use super::stock::Loaded;
 use super::{Router, StageFailure};
+use crate::report::Work;
 use dispatcher_core::lease::{Grant, LeaseRefusal, LeaseStart, Terms, ToldApart};
 use dispatcher_core::session::PeerId;
 use dispatcher_core::wire::ToWorker;
 use dispatcher_store::Record;
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 /// Hand-outs of one turn; then the socket is read again.
@@ -51,20 +53,26 @@ impl Router {
     fn may_lease(&self) -> bool {
         let shared = &self.parts.shared;
         !shared.holding.load(Ordering::Acquire)
-            && !shared.draining.load(Ordering::Acquire)
+            && !shared.is_draining()
             && !self.is_overloaded()
             && !self.parts.set.is_saturated()
     }
 
     /// Hands out the next task of a service, if there is one and somebody takes it.
     fn hand_out_one(&mut self, service: &str) -> Result<Option<HandOut>, StageFailure> {
-        let Some(queue) = self.stock.ready.get_mut(service) else { return Ok(None) };
-        if queue.is_empty() {
+        let Some(first) = self.stock.ready.get(service).and_then(VecDeque::front) else { return Ok(None) };
+        if self.is_at_its_cap(&first.work) {
             return Ok(None);
         }
         let Some(peer) = self.fleet.next_taker(service) else { return Ok(None) };
-        let Some(loaded) = queue.pop_front() else { return Ok(None) };
+        let Some(loaded) = self.stock.pop(service) else { return Ok(None) };
         self.try_hand_out(peer, loaded).map(Some)
+    }
+
+    /// Whether as many tasks of its service are in flight as may be.
+    fn is_at_its_cap(&self, work: &Work) -> bool {
+        let in_flight = || self.parts.set.in_flight_of(work.task.service);
+        work.max_in_flight.is_some_and(|cap| in_flight() >= usize::try_from(cap).unwrap_or(usize::MAX))
     }
 
     /// Leases, sends, notes; or undoes.
@@ -114,7 +122,7 @@ impl Router {
             return Ok(self.put_back(loaded, HandOut::NotThisOne));
         }
         self.fleet.sent(peer, lease, task.input_size, now);
-        self.parts.shared.buffered.fetch_sub(1, Ordering::AcqRel);
+        self.parts.shared.stock.take(loaded.work.task.service);
         self.out.insert(lease, loaded.work);
         crate::hooks::pass("handed_out");
         self.note(Record::HandedOut { lease, worker: (*worker).clone(), at: now })?;
@@ -123,7 +131,7 @@ impl Router {
 
     /// The task goes to the front of its queue, uncharged.
     fn put_back(&mut self, loaded: Loaded, what: HandOut) -> HandOut {
-        self.stock.ready.entry(loaded.work.service.clone()).or_default().push_front(loaded);
+        self.stock.push_front(loaded);
         what
     }
 
@@ -134,7 +142,7 @@ impl Router {
             LeaseRefusal::HardLimit { .. } => Err(StageFailure::HardLimit(refusal.to_string())),
             _ => {
                 tracing::debug!(lease = %loaded.work.task.lease, "a claim was not leased: {refusal}");
-                self.parts.shared.buffered.fetch_sub(1, Ordering::AcqRel);
+                self.parts.shared.stock.take(loaded.work.task.service);
                 self.note(Record::Returned { lease: loaded.work.task.lease })?;
                 Ok(HandOut::Done)
             }

@@ -14,7 +14,6 @@ use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_core::wire::ToWorker;
 use dispatcher_store::Record;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::Ordering;
 
 /// Reads that wait or are under way at most.
 pub(super) const READS_MAX: usize = 4096;
@@ -53,54 +52,119 @@ pub(super) struct Loaded {
     pub(super) body: Option<Bytes>,
 }
 
+/// Bytes of inputs that are read or being read ahead for one service: with a hundred services less than a gigabyte,
+/// and for the usual few enough to keep their workers busy.
+const AHEAD_MAX: u64 = 8 * 1024 * 1024;
+
 /// The stock.
 #[derive(Default)]
 pub(super) struct Stock {
-    /// Not being read yet, because too many reads wait.
-    unread: VecDeque<Work>,
-    /// Being read.
-    loading: HashMap<LeaseId, Work>,
+    /// Not being read yet, by service: too many reads wait, or enough is read ahead.
+    unread: BTreeMap<String, VecDeque<Work>>,
+    /// Being read, with how many bytes of each.
+    loading: HashMap<LeaseId, (Work, u64)>,
     /// Waiting for a worker, by service.
     pub(super) ready: BTreeMap<String, VecDeque<Loaded>>,
+    /// Bytes that are read or being read ahead, by service.
+    ahead: HashMap<String, u64>,
     /// Reads under way and when they are given up.
     reads: HashMap<Tag, TimeMs>,
     /// Pieces that each connection asked for, in order; only the first is being read, so that they are sent in order.
     fetches: HashMap<PeerId, VecDeque<Fetch>>,
 }
 
+impl Loaded {
+    /// What its body holds.
+    fn bytes(&self) -> u64 {
+        self.body.as_ref().map_or(0, |body| body.len() as u64)
+    }
+}
+
 impl Stock {
-    /// Everything that no worker has.
-    pub(super) fn take_all(&mut self) -> Vec<Work> {
-        let mut all: Vec<Work> = self.unread.drain(..).collect();
-        for (lease, work) in self.loading.drain() {
+    /// Everything that no worker has and that is `meant`.
+    pub(super) fn take(&mut self, meant: impl Fn(&Work) -> bool) -> Vec<Work> {
+        let mut taken = Vec::new();
+        for queue in self.unread.values_mut() {
+            taken.extend(split_off(queue, &meant));
+        }
+        for (lease, (work, _)) in self.loading.extract_if(|_, (work, _)| meant(work)) {
             self.reads.remove(&Tag::Load(lease));
-            all.push(work);
+            taken.push(work);
         }
         for queue in self.ready.values_mut() {
-            all.extend(queue.drain(..).map(|loaded| loaded.work));
+            taken.extend(split_off(queue, |loaded| meant(&loaded.work)).map(|loaded| loaded.work));
         }
-        all
+        self.count_ahead();
+        taken
     }
+
+    /// The next task of a service, if one waits.
+    pub(super) fn pop(&mut self, service: &str) -> Option<Loaded> {
+        let loaded = self.ready.get_mut(service)?.pop_front()?;
+        self.less_ahead(service, loaded.bytes());
+        Some(loaded)
+    }
+
+    /// A task waits again, before all others.
+    pub(super) fn push_front(&mut self, loaded: Loaded) {
+        *self.ahead.entry(loaded.work.service.clone()).or_default() += loaded.bytes();
+        self.ready.entry(loaded.work.service.clone()).or_default().push_front(loaded);
+    }
+
+    fn less_ahead(&mut self, service: &str, bytes: u64) {
+        if let Some(ahead) = self.ahead.get_mut(service) {
+            *ahead = ahead.saturating_sub(bytes);
+        }
+    }
+
+    /// Counts anew what is read ahead, after many were taken out of the middle.
+    fn count_ahead(&mut self) {
+        self.ahead.clear();
+        let loaded = self.ready.values().flatten().map(|loaded| (&loaded.work.service, loaded.bytes()));
+        let loading = self.loading.values().map(|(work, bytes)| (&work.service, *bytes));
+        for (service, bytes) in loaded.chain(loading) {
+            *self.ahead.entry(service.clone()).or_default() += bytes;
+        }
+    }
+}
+
+/// Takes what is `meant` out of a queue; the rest keeps its order.
+fn split_off<T>(queue: &mut VecDeque<T>, meant: impl Fn(&T) -> bool) -> impl Iterator<Item = T> {
+    let (taken, rest): (VecDeque<T>, VecDeque<T>) = std::mem::take(queue).into_iter().partition(meant);
+    *queue = rest;
+    taken.into_iter()
 }
 
 impl Router {
     /// Freshly claimed tasks.
     pub(super) fn take_in(&mut self, claimed: Vec<Work>) {
-        self.stock.unread.extend(claimed);
+        for work in claimed {
+            self.stock.unread.entry(work.service.clone()).or_default().push_back(work);
+        }
         self.read_more();
     }
 
     /// Starts reads as far as there is room for them.
-    fn read_more(&mut self) {
-        while let Some(work) = self.stock.unread.pop_front() {
+    pub(super) fn read_more(&mut self) {
+        let services: Vec<String> =
+            self.stock.unread.iter().filter(|(_, queue)| !queue.is_empty()).map(|(name, _)| name.clone()).collect();
+        for service in services {
+            self.read_more_of(&service);
+        }
+    }
+
+    fn read_more_of(&mut self, service: &str) {
+        while self.stock.ahead.get(service).is_none_or(|ahead| *ahead < AHEAD_MAX) {
+            let Some(work) = self.stock.unread.get_mut(service).and_then(VecDeque::pop_front) else { return };
             let small = work.task.input_size <= self.parts.fleet.inline_max;
-            let length = if small { usize::try_from(work.task.input_size).unwrap_or(0) } else { 0 };
+            let size = if small { work.task.input_size } else { 0 };
             let tag = Tag::Load(work.task.lease);
-            if !self.start_read(tag, &work, 0, length) {
-                self.stock.unread.push_front(work);
+            if !self.start_read(tag, &work, 0, usize::try_from(size).unwrap_or(0)) {
+                self.stock.unread.entry(service.to_owned()).or_default().push_front(work);
                 return;
             }
-            self.stock.loading.insert(work.task.lease, work);
+            *self.stock.ahead.entry(service.to_owned()).or_default() += size;
+            self.stock.loading.insert(work.task.lease, (work, size));
         }
     }
 
@@ -170,7 +234,7 @@ impl Router {
         }
         match (answer.tag, answer.outcome) {
             (Tag::Load(lease), Ok(bytes)) => {
-                if let Some(work) = self.stock.loading.remove(&lease) {
+                if let Some((work, _)) = self.stock.loading.remove(&lease) {
                     let body = (work.task.input_size <= self.parts.fleet.inline_max).then_some(bytes);
                     self.stock.ready.entry(work.service.clone()).or_default().push_back(Loaded { work, body });
                 }
@@ -212,8 +276,9 @@ impl Router {
     /// The input of a task cannot be used: the store learns why, and a worker that has the task stops.
     fn fail_input(&mut self, lease: LeaseId, fault: &InputFault) -> Result<(), StageFailure> {
         let reason = fault.reason();
-        if self.stock.loading.remove(&lease).is_some() {
-            self.parts.shared.buffered.fetch_sub(1, Ordering::AcqRel);
+        if let Some((work, bytes)) = self.stock.loading.remove(&lease) {
+            self.parts.shared.stock.take(work.task.service);
+            self.stock.less_ahead(&work.service, bytes);
         } else if self.out.remove(&lease).is_some() {
             self.cut(lease, &reason.details)?;
         } else {
@@ -230,7 +295,8 @@ impl Router {
             self.stock.reads.remove(&tag);
             self.inputs.add_reader().map_err(|e| StageFailure::System(format!("no thread to read inputs: {e}")))?;
             let (Tag::Load(lease) | Tag::Piece { fetch: Fetch { lease, .. }, .. }) = tag;
-            let work = self.stock.loading.get(&lease).or_else(|| self.out.get(&lease));
+            let loading = self.stock.loading.get(&lease).map(|(work, _)| work);
+            let work = loading.or_else(|| self.out.get(&lease));
             if let Some(path) = work.map(|work| work.path.clone()) {
                 self.fail_input(lease, &InputFault::TooSlow { path, seconds: READ_LIMIT.0 / 1000 })?;
             }

@@ -8,7 +8,7 @@ use dispatcher_core::in_flight::Limits;
 use dispatcher_core::time::SpanMs;
 use dispatcher_core::wire::{FromWorker, PROTO, ToWorker, TokenText};
 use dispatcher_server::inputs::mtime_of;
-use dispatcher_server::{Dispatcher, DispatcherConfig, Ended};
+use dispatcher_server::{Dispatcher, DispatcherConfig, Ended, ResultNames, Workers};
 use dispatcher_store::archive::{FileArchive, FileArchiveOptions, Layout};
 use dispatcher_store::{Entry, MemoryStore, ServiceSettings, Store, Story, Summary, TaskFilter, TaskState};
 use dispatcher_transport::codec;
@@ -87,7 +87,11 @@ impl Place {
             claim_ahead: 256,
             store_patience: Duration::from_secs(1),
             drain_limit: Duration::from_secs(20),
-            worked_on: Vec::new(),
+            workers: Workers::Ours { worked_on: Vec::new() },
+            naming: ResultNames::ByEntry,
+            http: None,
+            task_limit: None,
+            wake_in: None,
         };
         let dispatcher = Dispatcher::start(config, Arc::clone(&store), Arc::new(archive.unwrap())).unwrap();
         Self { dir, store, runtime, dispatcher }
@@ -129,7 +133,7 @@ impl Place {
             assert!(began.elapsed() < TOO_LONG, "it does not finish: {:?}", self.summary());
             let Ok(end) = ends.recv_timeout(Duration::from_millis(20)) else { continue };
             match self.dispatcher.ended(end) {
-                Some(Ended::Well { finished }) => {
+                Some(Ended::Well { finished, .. }) => {
                     assert!(finished);
                     break;
                 }

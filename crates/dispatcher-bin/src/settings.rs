@@ -1,0 +1,312 @@
+//! What a server can be told, and from where: defaults, then a TOML file, then `DISPATCHER_*` variables, then flags.
+//!
+//! Owns the names, their defaults and what they mean; `dispatcher config` shows what is in force and which of the four
+//! said so. Knows nothing of how a setting is obeyed.
+
+use crate::exit::Exit;
+use dispatcher_core::fleet::FleetLimits;
+use dispatcher_core::in_flight::Limits;
+use dispatcher_core::time::SpanMs;
+use dispatcher_store::ServiceChange;
+use figment::Figment;
+use figment::providers::{Env, Format, Serialized, Toml};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The file's name in the state folder.
+pub const FILE: &str = "dispatcher.toml";
+
+/// Where workers connect unless something else is said: the port that existing workers know.
+pub const LISTEN: &str = "tcp://127.0.0.1:51695";
+
+/// What the variables are called: this, and a setting's name in capitals.
+const PREFIX: &str = "DISPATCHER_";
+
+/// Everything that `serve` can be told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Where workers connect: `tcp://127.0.0.1:PORT` or `ipc:///path/in/a/folder/of/yours`.
+    pub listen: String,
+    /// Where health, readiness and metrics are shown: an address and port on this machine, or `off`.
+    pub http: String,
+    /// What becomes of results: `files`, or `none` where workers put them away themselves.
+    pub archive: ArchiveKind,
+    /// Where results go; relative to the folder that the state folder lies in.
+    pub results: PathBuf,
+    /// No task is leased while so many are in flight.
+    pub max_in_flight: usize,
+    /// So many may be in flight through what cannot be refused.
+    pub hard_limit: usize,
+    /// For how long a task is remembered for a late result.
+    #[serde(with = "span")]
+    pub late_window: Duration,
+    /// Claimed tasks held ready for the workers of each service.
+    pub claim_ahead: usize,
+    /// How often each side gives a sign of life.
+    #[serde(with = "span")]
+    pub beat: Duration,
+    /// After how much silence a worker counts as lost.
+    #[serde(with = "span")]
+    pub dead_after: Duration,
+    /// What a worker may take from the end of a task's time limit to the end of its processes.
+    #[serde(with = "span")]
+    pub kill_grace: Duration,
+    /// How long a drain may take.
+    #[serde(with = "span")]
+    pub drain_limit: Duration,
+    /// How long a lost store is waited for.
+    #[serde(with = "span")]
+    pub store_patience: Duration,
+    /// Survive kills of the process, but not for sure a power cut.
+    pub fast_commits: bool,
+    /// How log lines look: `text` or `json`.
+    pub log: LogForm,
+    /// Services to make or change at the start.
+    pub services: BTreeMap<String, ServiceInFile>,
+}
+
+/// What becomes of results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum ArchiveKind {
+    /// A file for each, below the results folder.
+    #[default]
+    Files,
+    /// Only size and checksum are recorded.
+    None,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum LogForm {
+    /// For people.
+    #[default]
+    Text,
+    /// An object a line.
+    Json,
+}
+
+/// A service in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServiceInFile {
+    /// The time limit of a first attempt, like `10m`.
+    #[serde(with = "maybe_span", skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Duration>,
+    /// Charged attempts that one run may spend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<u32>,
+    /// The largest result, like `4GB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_cap: Option<bytesize::ByteSize>,
+    /// The first delay before a retry.
+    #[serde(with = "maybe_span", skip_serializing_if = "Option::is_none")]
+    pub retry_delay: Option<Duration>,
+    /// How many of its tasks may be in flight at once; 0: as many as the process may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_in_flight: Option<u32>,
+    /// Services with a higher one are claimed for first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (limits, fleet) = (Limits::default(), FleetLimits::default());
+        let of = |span: SpanMs| Duration::from_millis(span.0);
+        Self {
+            listen: LISTEN.to_owned(),
+            http: "127.0.0.1:51697".to_owned(),
+            archive: ArchiveKind::Files,
+            results: PathBuf::from("results"),
+            max_in_flight: limits.max_in_flight,
+            hard_limit: limits.hard_limit,
+            late_window: Duration::from_millis(limits.window_ms.unsigned_abs()),
+            claim_ahead: 1024,
+            beat: of(fleet.beat),
+            dead_after: of(fleet.dead_after),
+            kill_grace: Duration::from_secs(5),
+            drain_limit: Duration::from_secs(30),
+            store_patience: Duration::from_secs(300),
+            fast_commits: false,
+            log: LogForm::Text,
+            services: BTreeMap::new(),
+        }
+    }
+}
+
+/// The layers, lowest first. `flags` has what the command line said, and nothing else.
+pub fn layers(state: &Path, file: Option<&Path>, flags: impl Serialize) -> anyhow::Result<Figment> {
+    let file = match file {
+        Some(named) if !named.is_file() => {
+            return Err(Exit::usage(format!("there is no file {}: name another with --config", named.display())));
+        }
+        Some(named) => named.to_owned(),
+        None => state.join(FILE),
+    };
+    let names = Settings::names();
+    Ok(Figment::from(Serialized::defaults(Settings::default()))
+        .merge(Toml::file_exact(file))
+        .merge(Env::prefixed(PREFIX).filter(move |key| names.iter().any(|name| key == name.as_str())))
+        .merge(Serialized::defaults(flags)))
+}
+
+impl Settings {
+    /// What is in force.
+    pub fn of(layers: &Figment) -> anyhow::Result<Self> {
+        let settings: Self = layers.extract().map_err(|e| {
+            let said: Vec<String> = e.into_iter().map(|e| e.to_string()).collect();
+            Exit::usage(format!("{}; `dispatcher config` lists the settings", said.join("; ")))
+        })?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// The names of all settings but the services.
+    pub fn names() -> Vec<String> {
+        let value = serde_json::to_value(Self::default()).unwrap_or_default();
+        let names = value.as_object().into_iter().flat_map(|object| object.keys().cloned());
+        names.filter(|name| name != "services").collect()
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        self.limits().check().map_err(|e| Exit::usage(e.to_string()))?;
+        if self.beat.is_zero() || self.dead_after < self.beat * 2 {
+            return Err(Exit::usage("dead_after must be at least twice beat, and beat more than nothing"));
+        }
+        if self.claim_ahead == 0 {
+            return Err(Exit::usage("claim_ahead must be at least 1"));
+        }
+        Ok(())
+    }
+
+    /// Bounds of the leases in memory.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            max_in_flight: self.max_in_flight,
+            hard_limit: self.hard_limit,
+            window_ms: i64::try_from(self.late_window.as_millis()).unwrap_or(i64::MAX),
+            ..Limits::default()
+        }
+    }
+
+    /// Bounds of the workers' connections.
+    pub fn fleet(&self) -> FleetLimits {
+        let dead_after = millis(self.dead_after);
+        FleetLimits { beat: millis(self.beat), dead_after, stuck_after: dead_after, ..FleetLimits::default() }
+    }
+
+    /// Where the pages are shown, if anywhere.
+    pub fn http(&self) -> anyhow::Result<Option<SocketAddr>> {
+        if self.http == "off" {
+            return Ok(None);
+        }
+        let address: SocketAddr = self.http.parse().map_err(|_| {
+            Exit::usage(format!("http is {:?}: write an address and a port like 127.0.0.1:51697, or off", self.http))
+        })?;
+        if !address.ip().is_loopback() {
+            return Err(Exit::usage(format!(
+                "http is {address}: the pages have no password, so they are shown on this machine only (127.0.0.1 or [::1])"
+            )));
+        }
+        Ok(Some(address))
+    }
+}
+
+impl ServiceInFile {
+    /// As a change of a service's settings.
+    pub fn change(&self) -> ServiceChange {
+        ServiceChange {
+            timeout_ms: self.limit.map(millis),
+            budget: self.budget,
+            result_cap: self.result_cap.map(|size| size.as_u64()),
+            retry_delay_ms: self.retry_delay.map(millis),
+            max_in_flight: self.max_in_flight,
+            priority: self.priority,
+        }
+    }
+}
+
+/// A span in whole milliseconds.
+pub fn millis(duration: Duration) -> SpanMs {
+    SpanMs(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Spans of time as people write them.
+mod span {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::time::Duration;
+
+    pub(super) fn serialize<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&humantime::format_duration(*span))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(from)?;
+        humantime::parse_duration(&text).map_err(|e| D::Error::custom(format!("{e} (write it like 90s, 10m, 2h)")))
+    }
+}
+
+/// The same, where there may be none.
+mod maybe_span {
+    use serde::{Deserializer, Serializer};
+    use std::time::Duration;
+
+    pub(super) fn serialize<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => super::span::serialize(span, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        super::span::deserialize(from).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Rule L10.
+    #[test]
+    fn a_hard_limit_that_is_not_above_the_other_is_told_when_the_settings_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILE), "max_in_flight = 50\nhard_limit = 50\n").unwrap();
+        let layers = layers(folder.path(), None, BTreeMap::<String, String>::new()).unwrap();
+        let told = Settings::of(&layers).unwrap_err().to_string();
+        assert!(told.contains("does not lie above"), "{told}");
+    }
+
+    #[test]
+    fn a_flag_beats_the_file_and_the_file_beats_the_default() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = "dead_after = \"9s\"\nbeat = \"1s\"\n[services.html]\nlimit = \"10m\"\nbudget = 2\n";
+        std::fs::write(folder.path().join(FILE), file).unwrap();
+        let layers = layers(folder.path(), None, BTreeMap::from([("dead_after", "20s")])).unwrap();
+        let settings = Settings::of(&layers).unwrap();
+        assert_eq!((settings.dead_after, settings.beat), (Duration::from_secs(20), Duration::from_secs(1)));
+        assert_eq!(settings.drain_limit, Duration::from_secs(30));
+        assert_eq!(settings.services["html"].limit, Some(Duration::from_secs(600)));
+    }
+
+    #[test]
+    fn a_setting_that_there_is_not_is_an_error_and_not_a_guess() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILE), "lisen = \"tcp://127.0.0.1:1\"\n").unwrap();
+        let layers = layers(folder.path(), None, BTreeMap::<String, String>::new()).unwrap();
+        assert!(Settings::of(&layers).unwrap_err().to_string().contains("lisen"));
+    }
+
+    #[test]
+    fn pages_without_a_password_are_shown_on_this_machine_only() {
+        let at = |http: &str| Settings { http: http.to_owned(), ..Settings::default() }.http();
+        assert!(at("127.0.0.1:0").unwrap().is_some() && at("off").unwrap().is_none());
+        assert!(at("0.0.0.0:80").is_err() && at("here").is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! Leases from before this process began (rule S4).
+//!
+//! Owns what is awaited of them: their workers come back and go on, or are given up after a grace. Results are accepted
+//! whether awaited or not; the store decides.
+
+use super::{Finaliser, Pending};
+use crate::report::Order;
+use crate::stage::StageFailure;
+use dispatcher_core::batch::Urgency;
+use dispatcher_core::id::{LeaseId, WorkerKey};
+use dispatcher_core::lease::{Grant, LeaseStart, Terms, ToldApart};
+use dispatcher_core::report::{Ending, Message, Severity};
+use dispatcher_core::time::TimeMs;
+use dispatcher_store::{OpenLease, Record};
+
+impl Finaliser {
+    /// Takes over what was out: in flight again with the clock it had, and known to the router.
+    pub(super) fn adopt(&mut self) -> Result<(), StageFailure> {
+        let adopted = std::mem::take(&mut self.parts.adopted);
+        let now = self.now();
+        let mut out = Vec::with_capacity(adopted.len());
+        for open in adopted {
+            self.put_in_flight(&open, now)?;
+            let service = self.services.iter().find(|service| service.id == open.task.service).cloned();
+            out.extend(service.and_then(|service| self.known_work(&service, &open.task)));
+            self.awaited.insert(open.task.lease, open);
+        }
+        self.awaited_until = now.after(self.parts.grace);
+        if out.is_empty() { Ok(()) } else { self.order(Order::Adopted(out)) }
+    }
+
+    fn put_in_flight(&self, open: &OpenLease, now: TimeMs) -> Result<(), StageFailure> {
+        let task = &open.task;
+        let budget = self.services.iter().find(|service| service.id == task.service).map_or(1, |s| s.settings.budget);
+        let grant = Grant {
+            lease: task.lease,
+            worker: open.worker.clone(),
+            terms: Terms {
+                service: task.service,
+                budget,
+                timeout: task.timeout_ms,
+                start: LeaseStart::AtBegun,
+                cut_off: self.parts.cut_off,
+                told_apart: ToldApart::ByToken,
+            },
+            retries: task.charged,
+            freed: 0,
+            cause: task.last_cause.clone(),
+            reason: None,
+        };
+        // A clock that was set back since would make the limit longer than a whole time-out.
+        let began_at = open.began_at.map(|at| at.min(now));
+        match self.parts.set.adopt(grant, open.handed_at, began_at, now) {
+            Ok(_) => Ok(()),
+            Err(full @ dispatcher_core::lease::LeaseRefusal::HardLimit { .. }) => {
+                Err(StageFailure::HardLimit(full.to_string()))
+            }
+            Err(refusal) => {
+                tracing::debug!(lease = %task.lease, "a lease was not adopted: {refusal}");
+                Ok(())
+            }
+        }
+    }
+
+    /// A worker has come with a lease that was awaited, or with one whose hand-out was never written: it is written now.
+    pub(super) fn returned(&mut self, lease: LeaseId, worker: &WorkerKey, now: TimeMs) {
+        let Some(open) = self.awaited.remove(&lease) else { return };
+        if open.worker.is_none() {
+            let record = Record::HandedOut { lease, worker: worker.clone(), at: now };
+            self.batch.push(Pending::Record(record, None), Urgency::Relaxed, now);
+        }
+    }
+
+    /// Gives up the workers that did not come back in time.
+    pub(super) fn give_up_awaited(&mut self, now: TimeMs) -> Result<(), StageFailure> {
+        if self.awaited.is_empty() || now < self.awaited_until {
+            return Ok(());
+        }
+        tracing::warn!(leases = self.awaited.len(), "workers did not come back after the start");
+        for (_, open) in std::mem::take(&mut self.awaited) {
+            self.batch.push(Pending::Record(given_up(open, now), None), Urgency::Prompt, now);
+        }
+        Ok(())
+    }
+}
+
+/// A lease whose worker did not come back. Where no hand-out was written none happened, as far as anybody knows.
+fn given_up(open: OpenLease, at: TimeMs) -> Record {
+    let lease = open.task.lease;
+    let Some(worker) = open.worker else { return Record::Returned { lease } };
+    Record::Ended {
+        lease,
+        worker: Some(worker),
+        ending: Ending::WorkerLost,
+        began: open.began_at.is_some(),
+        why: Message {
+            severity: Severity::Error,
+            category: "dispatcher".to_owned(),
+            what: "worker_lost".to_owned(),
+            details: "the worker did not come back after the dispatcher was started again".to_owned(),
+        },
+        messages: Vec::new(),
+        parts: Vec::new(),
+        at,
+    }
+}

@@ -1,0 +1,137 @@
+//! What the stages share: a few flags, what is in stock, and which services are offered.
+//!
+//! Owns values that one stage sets and others read, each exact at rest. Knows nothing of what they lead to.
+
+use dispatcher_core::id::ServiceId;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is waited for before a dispatcher ends (rule S1). Nothing more is leased in any of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DrainMode {
+    /// What was received is written and answered. Workers go on, and what they bring lands after the next start.
+    Received = 1,
+    /// Everything in flight has ended.
+    InFlight = 2,
+    /// The workers have left: they belong to this process.
+    WorkersLeft = 3,
+}
+
+/// What the stages share.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Claimed tasks that no worker has yet.
+    pub stock: Stocked,
+    /// Services that a connected worker can do.
+    pub offered: Offered,
+    /// Set while nothing may be leased: the store is away, the disk is full.
+    pub holding: AtomicBool,
+    /// Set when everything was imported: the end is when every task has ended.
+    pub finish_when_empty: AtomicBool,
+    /// Set by the finaliser when every task has ended and is published.
+    pub finished: AtomicBool,
+    /// Set by the router when as many tasks were dispatched as were to be (rule S5).
+    pub limit_reached: AtomicBool,
+    /// Workers with a connection.
+    pub workers: AtomicUsize,
+    /// Messages that could not be taken as they were.
+    pub noise: AtomicU64,
+    /// Lines of the log that were dropped.
+    pub dropped_lines: AtomicU64,
+    /// Messages that wait for the receiver, as the router saw them last.
+    pub to_receiver: AtomicUsize,
+    /// Messages that wait for the finaliser, as it saw them last.
+    pub to_finaliser: AtomicUsize,
+    /// When the router turned last, in milliseconds since the Unix epoch.
+    pub routed_at: AtomicI64,
+    /// Set by the router when it ended because the drain took too long.
+    pub drain_spent: AtomicBool,
+    drain: AtomicU8,
+}
+
+impl Shared {
+    /// Begins to drain, unless it has begun already.
+    pub fn begin_drain(&self, mode: DrainMode) {
+        let _ = self.drain.compare_exchange(0, mode as u8, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// How it drains, if it does.
+    pub fn drain_mode(&self) -> Option<DrainMode> {
+        [DrainMode::Received, DrainMode::InFlight, DrainMode::WorkersLeft]
+            .into_iter()
+            .find(|mode| *mode as u8 == self.drain.load(Ordering::Acquire))
+    }
+
+    /// Whether nothing more may be leased.
+    pub fn is_draining(&self) -> bool {
+        self.drain_mode().is_some()
+    }
+}
+
+/// How many claimed tasks of each service wait for a worker.
+#[derive(Debug, Default)]
+pub struct Stocked(Mutex<HashMap<ServiceId, usize>>);
+
+impl Stocked {
+    /// More were claimed.
+    pub fn add(&self, service: ServiceId, n: usize) {
+        *self.lock().entry(service).or_default() += n;
+    }
+
+    /// One has gone to a worker, or back.
+    pub fn take(&self, service: ServiceId) {
+        if let Some(n) = self.lock().get_mut(&service) {
+            *n = n.saturating_sub(1);
+        }
+    }
+
+    /// How many of a service.
+    pub fn of(&self, service: ServiceId) -> usize {
+        self.lock().get(&service).copied().unwrap_or(0)
+    }
+
+    /// How many in all.
+    pub fn total(&self) -> usize {
+        self.lock().values().sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ServiceId, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The services that a connected worker can do: for nobody else is it worth while to claim.
+#[derive(Debug, Default)]
+pub struct Offered(Mutex<BTreeSet<String>>);
+
+impl Offered {
+    /// Replaces the list; whether it grew.
+    pub fn set(&self, services: BTreeSet<String>) -> bool {
+        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let grew = services.iter().any(|service| !now.contains(service));
+        *now = services;
+        grew
+    }
+
+    /// Whether somebody can do it.
+    pub fn has(&self, service: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(service)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Rule S1.
+    #[test]
+    fn the_first_drain_decides_what_is_waited_for() {
+        let shared = Shared::default();
+        assert_eq!(shared.drain_mode(), None);
+        shared.begin_drain(DrainMode::InFlight);
+        shared.begin_drain(DrainMode::Received);
+        assert_eq!(shared.drain_mode(), Some(DrainMode::InFlight));
+    }
+}
