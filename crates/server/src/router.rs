@@ -64,8 +64,6 @@ pub struct RouterParts {
     pub kill_grace: SpanMs,
     /// How long a drain may take.
     pub drain_limit: Duration,
-    /// After so many tasks nothing new is handed out (rule S5).
-    pub task_limit: Option<u64>,
     /// What is measured.
     pub meters: Arc<Meters>,
     /// Wakes the finaliser: something may have become claimable.

@@ -4,7 +4,9 @@
 #![expect(clippy::print_stdout, reason = "the seed of a failed test is what repeats it")]
 #![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
 
+mod farm;
 mod faults;
+mod fleets;
 mod inputs;
 mod killed;
 mod kit;
@@ -12,4 +14,5 @@ mod looks;
 mod parts;
 mod poison;
 mod results;
+mod serving;
 mod stops;
