@@ -12,7 +12,7 @@ use dispatcher_server::{Dispatcher, DispatcherConfig, Ended};
 use dispatcher_store::archive::{FileArchive, FileArchiveOptions, Layout};
 use dispatcher_store::{Entry, MemoryStore, ServiceSettings, Store, Story, Summary, TaskFilter, TaskState};
 use dispatcher_transport::codec;
-use dispatcher_transport::socket::{DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent};
+use dispatcher_transport::socket::{BackendKind, DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent};
 use dispatcher_worker::{Assignment, Cancel, OutPart, Outcome, Stop, Worker, WorkerConfig, WorkerSummary, run_worker};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -31,6 +31,8 @@ pub const SERVICE: &str = "echo";
 /// A dispatcher, and all that it works on.
 pub struct Place {
     dir: TempDir,
+    endpoint: Endpoint,
+    backend: BackendKind,
     pub store: Arc<dyn Store>,
     runtime: Runtime,
     dispatcher: Dispatcher,
@@ -38,6 +40,10 @@ pub struct Place {
 
 /// What a test may choose.
 pub struct Setup {
+    /// The sockets of the dispatcher and of good workers.
+    pub backend: BackendKind,
+    /// Where the dispatcher listens, if not at a path in its own folder.
+    pub endpoint: Option<Endpoint>,
     pub store: Arc<dyn Store>,
     pub fleet: FleetLimits,
     pub limits: Limits,
@@ -48,6 +54,8 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            backend: BackendKind::default(),
+            endpoint: None,
             store: Arc::new(MemoryStore::new()),
             fleet: FleetLimits::default(),
             limits: Limits::default(),
@@ -78,8 +86,10 @@ impl Place {
             state: dir.path().join("out/.dispatcher"),
             layout: Layout::same_names(),
         });
+        let endpoint = setup.endpoint.unwrap_or_else(|| Endpoint::ipc(sockets.join("r")).unwrap());
         let config = DispatcherConfig {
-            endpoint: Endpoint::ipc(sockets.join("r")).unwrap(),
+            endpoint: endpoint.clone(),
+            backend: setup.backend,
             host: "here".to_owned(),
             limits: setup.limits,
             fleet: setup.fleet,
@@ -90,11 +100,11 @@ impl Place {
             worked_on: Vec::new(),
         };
         let dispatcher = Dispatcher::start(config, Arc::clone(&store), Arc::new(archive.unwrap())).unwrap();
-        Self { dir, store, runtime, dispatcher }
+        Self { dir, endpoint, backend: setup.backend, store, runtime, dispatcher }
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint::ipc(self.dir.path().join("s/r")).unwrap()
+        self.endpoint.clone()
     }
 
     pub fn out(&self) -> PathBuf {
@@ -178,8 +188,12 @@ pub struct Running {
 pub fn start_worker(place: &Place, name: &str, slots: u32, work: Arc<dyn Worker>) -> Running {
     let stop = Stop::new();
     let scratch = place.dir.path().join(format!("scratch-{name}"));
-    let config =
-        WorkerConfig { slots, prefetch: slots, ..WorkerConfig::new(place.endpoint(), name, name, SERVICE, scratch) };
+    let config = WorkerConfig {
+        backend: place.backend,
+        slots,
+        prefetch: slots,
+        ..WorkerConfig::new(place.endpoint(), name, name, SERVICE, scratch)
+    };
     let asked = stop.clone();
     let thread = std::thread::spawn(move || run_worker(config, work, asked).unwrap());
     Running { stop, thread }
