@@ -1,6 +1,6 @@
 //! The boundary against peers that break the rules: they are cut off or wait in vain, memory stays bounded, and a good
 //! peer is served all the while.
-#![expect(clippy::expect_used, reason = "functions outside tests that are parts of tests")]
+#![expect(clippy::expect_used, clippy::panic, reason = "functions outside tests that are parts of tests")]
 
 use super::common::{dealer, event, frames, on_one_thread, router_options, soon, told};
 use super::raw::{RawPeer, encoded, head};

@@ -268,6 +268,31 @@ fn a_dealer_tells_the_end_of_its_link_and_the_new_one_and_carries_nothing_over()
     });
 }
 
+// Case F05.
+#[test]
+fn a_send_that_waits_for_room_learns_of_the_end_of_its_link() {
+    on_one_thread(async {
+        let (_folder, endpoints) = addresses();
+        for endpoint in endpoints {
+            let mut router = router(&endpoint).await;
+            let mut dealer = dealer(router.endpoint());
+            meet(&mut router, &mut dealer).await;
+            soon("closing", router.close(SECONDS)).await;
+            // It begins to find out, and is not waited for.
+            let _ = dealer.next().now_or_never();
+            let told = soon("that the link is gone", async {
+                loop {
+                    let sent = dealer.send(frames(&[&[0; 100_000]]), 10 * SECONDS).await;
+                    if sent != Sent::Sent {
+                        break sent;
+                    }
+                }
+            });
+            assert_eq!(told.await, Sent::Gone);
+        }
+    });
+}
+
 #[test]
 fn a_dealer_that_is_there_first_connects_once_somebody_listens() {
     on_one_thread(async {
