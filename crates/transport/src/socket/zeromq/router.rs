@@ -179,6 +179,7 @@ impl ZeromqRouter {
         let inside = Arc::downgrade(&self.socket.backend());
         drop(std::mem::replace(&mut self.socket, RouterSocket::new()));
         flushed(inside, end.min(tokio::time::Instant::now() + LAST_WRITES)).await;
+        drop(self.claim.take());
     }
 
     /// Waits until there is an event.
@@ -323,8 +324,8 @@ impl ZeromqRouter {
 impl Drop for ZeromqRouter {
     fn drop(&mut self) {
         // The task that accepts removes the socket's path when it ends; nobody else may bind there before.
+        let Some(claim) = self.claim.take() else { return };
         let mut socket = std::mem::replace(&mut self.socket, RouterSocket::new());
-        let claim = self.claim.take();
         self.runtime.spawn(async move {
             socket.unbind_all().await;
             drop(claim);
