@@ -146,6 +146,26 @@ fn what_does_not_speak_zmtp_is_cut_off_and_what_says_nothing_is_not_waited_for()
     });
 }
 
+// Case F23.
+#[test]
+fn a_storm_of_strangers_while_the_router_is_busy_loses_no_departure() {
+    on_one_thread(async {
+        let anywhere = "tcp://127.0.0.1:0".parse().expect("the loopback interface");
+        let mut router = super::common::router(&anywhere).await;
+        let mut good = dealer(router.endpoint());
+        let peer = super::common::meet(&mut router, &mut good).await;
+        // More than any queue of events has room for.
+        for _ in 0..1_200 {
+            let mut stranger = RawPeer::connect(router.endpoint()).await;
+            stranger.write_or_be_cut(&[0; 64]).await;
+            stranger.is_cut().await;
+        }
+        good.close(Duration::from_secs(10)).await;
+        assert_eq!(event(&mut router).await, RouterEvent::Departed { peer });
+        assert_eq!(router.stats().connections, 0);
+    });
+}
+
 // Cases F22, F23.
 #[test]
 fn malformed_messages_of_any_number_of_frames_leave_the_next_good_one_unharmed() {
