@@ -26,7 +26,7 @@ use dispatcher_core::token::TokenKey;
 use dispatcher_core::wire::TokenText;
 use dispatcher_store::archive::Archive;
 use dispatcher_store::{DispatcherInfo, Store};
-use dispatcher_transport::socket::Endpoint;
+use dispatcher_transport::socket::{BackendKind, Endpoint};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,6 +41,8 @@ const REPORTS_MAX: usize = 10_000;
 pub struct DispatcherConfig {
     /// Where workers connect.
     pub endpoint: Endpoint,
+    /// The socket implementation; workers need not have the same one.
+    pub backend: BackendKind,
     /// The host's name, for the store.
     pub host: String,
     /// Bounds of the leases in memory.
@@ -181,6 +183,7 @@ impl Dispatcher {
             Receiver::new(arrivals, to_finaliser, to_router, archive.spool().to_owned(), Arc::clone(&progress), clock);
         let router = RouterParts {
             endpoint: config.endpoint,
+            backend: config.backend,
             fleet: config.fleet,
             key,
             kill_grace: config.kill_grace,

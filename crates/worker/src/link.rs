@@ -20,7 +20,9 @@ use crossbeam_channel::Sender;
 use dispatcher_core::time::TimeMs;
 use dispatcher_core::wire::{FromWorker, TokenText};
 use dispatcher_transport::codec::{decode_to_worker, encode_from_worker};
-use dispatcher_transport::socket::{DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent, SocketError};
+use dispatcher_transport::socket::{
+    BackendKind, DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent, SocketError,
+};
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -87,6 +89,7 @@ pub(crate) struct SlotWay {
 pub(crate) struct Link {
     pub(crate) session: Session,
     pub(crate) endpoint: Endpoint,
+    pub(crate) backend: BackendKind,
     pub(crate) slots: Vec<SlotWay>,
     pub(crate) files: Sender<FileJob>,
     pub(crate) told: UnboundedReceiver<Told>,
@@ -236,7 +239,8 @@ impl Link {
         match effect {
             Effect::Connect => {
                 self.wires.drop_connection();
-                self.wires.socket = Some(DealerSocket::connect(&self.endpoint, DealerOptions::default())?);
+                let options = DealerOptions { backend: self.backend, ..DealerOptions::default() };
+                self.wires.socket = Some(DealerSocket::connect(&self.endpoint, options)?);
             }
             Effect::Disconnect => self.wires.drop_connection(),
             // A beat overtakes what waits: on a slow line a long queue must not look like death. Its list of holds says

@@ -12,7 +12,7 @@ use crate::slot;
 use crate::work::Worker;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_transport::limits::MAX_HOLDS;
-use dispatcher_transport::socket::{Endpoint, SocketError};
+use dispatcher_transport::socket::{BackendKind, Endpoint, SocketError};
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -30,6 +30,8 @@ const TASKS_MAX: u32 = 400;
 pub struct WorkerConfig {
     /// Where the dispatcher is.
     pub endpoint: Endpoint,
+    /// The socket implementation; it need not be the dispatcher's.
+    pub backend: BackendKind,
     /// The worker's name: a label for people.
     pub name: String,
     /// Which life of that name this is: random for each start.
@@ -118,6 +120,7 @@ impl WorkerConfig {
     pub fn new(endpoint: Endpoint, name: &str, incarnation: &str, service: &str, scratch: PathBuf) -> Self {
         Self {
             endpoint,
+            backend: BackendKind::default(),
             name: name.to_owned(),
             incarnation: incarnation.to_owned(),
             services: vec![service.to_owned()],
@@ -264,6 +267,7 @@ pub fn run_worker(config: WorkerConfig, work: Arc<dyn Worker>, stop: Stop) -> Re
         let mut link = Link {
             session,
             endpoint: config.endpoint,
+            backend: config.backend,
             slots,
             files,
             told,

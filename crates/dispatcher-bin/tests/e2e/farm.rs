@@ -17,7 +17,6 @@ pub struct Farm {
 /// A server, and where its log goes.
 pub struct Server {
     pub running: Running,
-    pub pid: u32,
 }
 
 impl Farm {
@@ -106,10 +105,10 @@ impl Farm {
         command.current_dir(self.path()).arg("serve").args(&self.settings).args(args);
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         let mut running = Running::start(&mut command);
-        let pid = running.pid();
+
         running.wait_for_line("serving");
         running.drain_log();
-        Server { running, pid }
+        Server { running }
     }
 
     pub fn serve(&self) -> Server {

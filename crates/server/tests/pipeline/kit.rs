@@ -16,7 +16,7 @@ use dispatcher_store::{
     TaskFilter, TaskState,
 };
 use dispatcher_transport::codec;
-use dispatcher_transport::socket::{DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent};
+use dispatcher_transport::socket::{BackendKind, DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent};
 use dispatcher_worker::{Assignment, Cancel, OutPart, Outcome, Stop, Worker, WorkerConfig, WorkerSummary, run_worker};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -43,6 +43,10 @@ pub struct Place {
 
 /// What a test may choose.
 pub struct Setup {
+    /// The sockets of the dispatcher and of good workers.
+    pub backend: BackendKind,
+    /// Where the dispatcher listens, if not at a path in its own folder.
+    pub endpoint: Option<Endpoint>,
     pub store: Arc<dyn Store>,
     pub fleet: FleetLimits,
     pub limits: Limits,
@@ -55,6 +59,8 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            backend: BackendKind::default(),
+            endpoint: None,
             store: Arc::new(MemoryStore::new()),
             fleet: FleetLimits::default(),
             limits: Limits::default(),
@@ -90,8 +96,10 @@ impl Place {
             let corpus = store.put_corpus("inputs", inputs.as_os_str().as_bytes()).await.unwrap();
             store.import(service.id, corpus.id, &entries).await.unwrap();
         });
+        let endpoint = setup.endpoint.unwrap_or_else(|| Endpoint::ipc(sockets.join("r")).unwrap());
         let config = DispatcherConfig {
-            endpoint: Endpoint::ipc(sockets.join("r")).unwrap(),
+            endpoint,
+            backend: setup.backend,
             host: "here".to_owned(),
             limits: setup.limits,
             fleet: setup.fleet,
@@ -170,7 +178,7 @@ impl Place {
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint::ipc(self.dir.path().join("s/r")).unwrap()
+        self.config.endpoint.clone()
     }
 
     pub fn out(&self) -> PathBuf {
@@ -263,8 +271,12 @@ pub struct Running {
 pub fn start_worker(place: &Place, name: &str, slots: u32, work: Arc<dyn Worker>) -> Running {
     let stop = Stop::new();
     let scratch = place.dir.path().join(format!("scratch-{name}"));
-    let config =
-        WorkerConfig { slots, prefetch: slots, ..WorkerConfig::new(place.endpoint(), name, name, SERVICE, scratch) };
+    let config = WorkerConfig {
+        backend: place.config.backend,
+        slots,
+        prefetch: slots,
+        ..WorkerConfig::new(place.endpoint(), name, name, SERVICE, scratch)
+    };
     let asked = stop.clone();
     let thread = std::thread::spawn(move || run_worker(config, work, asked).unwrap());
     Running { stop, thread }
