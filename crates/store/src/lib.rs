@@ -44,7 +44,7 @@ pub trait Store: Send + Sync {
     async fn corpora(&self) -> Result<Vec<Corpus>, StoreError>;
     /// Adds the entries that the corpus does not have for the service, ready and in their first run. Atomic for each
     /// 1,024 entries; a repeat adds only what is new. An entry whose size or time differs from its row is counted and
-    /// listed as changed and left alone.
+    /// listed as changed and left alone. A service or corpus that there is not (any more) is [`StoreError`] of class conflict.
     async fn import(&self, service: ServiceId, corpus: CorpusId, entries: &[Entry]) -> Result<Imported, StoreError>;
 
     /// Makes this process known (or beats for it), and returns its id.
