@@ -49,7 +49,8 @@ pub(crate) struct SlotFolders {
     life: String,
     slot: usize,
     generation: u64,
-    mark: Option<File>,
+    /// The mark, and how long what stands in it is.
+    mark: Option<(File, usize)>,
 }
 
 impl SlotFolder {
@@ -65,6 +66,11 @@ impl SlotFolder {
             let _ = self.made.set(());
         }
         Ok(&self.path)
+    }
+
+    /// A folder on the same disk that is there whether or not this one is made.
+    pub(crate) fn disk(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
     }
 
     /// Where an input of this name goes: a folder of its own, so that a result may have the same name.
@@ -192,17 +198,22 @@ impl SlotFolders {
     }
 
     fn write_mark(&mut self, token: &[u8]) -> io::Result<()> {
-        let mark = match &self.mark {
+        let (mark, length) = match &mut self.mark {
             Some(mark) => mark,
             None => {
                 let name = [MARK, self.slot.to_string().as_bytes()].concat();
                 let path = self.scratch.join(OsStr::from_bytes(&name));
-                let file = File::options().create(true).truncate(false).write(true).open(path)?;
-                self.mark.insert(file)
+                let file = File::options().create(true).truncate(true).write(true).open(path)?;
+                self.mark.insert((file, 0))
             }
         };
         mark.write_all_at(token, 0)?;
-        mark.set_len(token.len() as u64)
+        // Tokens are of one length as a rule, and cutting the file costs as much as writing it.
+        if *length > token.len() {
+            mark.set_len(token.len() as u64)?;
+        }
+        *length = token.len();
+        Ok(())
     }
 
     /// The folder for the next task.
