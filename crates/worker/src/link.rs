@@ -86,7 +86,9 @@ pub(crate) struct SlotWay {
 /// The link with all that it needs.
 pub(crate) struct Link {
     pub(crate) session: Session,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// The place of the one in use.
+    pub(crate) at: usize,
     pub(crate) slots: Vec<SlotWay>,
     pub(crate) files: Sender<FileJob>,
     pub(crate) told: UnboundedReceiver<Told>,
@@ -234,10 +236,7 @@ impl Link {
 
     fn carry_out(&mut self, effect: Effect) -> Result<(), WorkerError> {
         match effect {
-            Effect::Connect => {
-                self.wires.drop_connection();
-                self.wires.socket = Some(DealerSocket::connect(&self.endpoint, DealerOptions::default())?);
-            }
+            Effect::Connect { endpoint } => self.connect(endpoint)?,
             Effect::Disconnect => self.wires.drop_connection(),
             // A beat overtakes what waits: on a slow line a long queue must not look like death. Its list of holds says
             // nothing that what it overtakes would not say again.
@@ -262,12 +261,40 @@ impl Link {
                 if let Some(path) = self.fetched.remove(&token) {
                     self.on_files(FileJob::Remove { path });
                 }
-                self.on_files(FileJob::Forget { token });
+                // The thread for files is not woken for what has none.
+                if !self.outbox.forget_without_files(&token) {
+                    self.on_files(FileJob::Forget { token });
+                }
             }
-            Effect::Note(note) => log(&note),
+            Effect::Note(note) => self.log(&note),
             Effect::End(reason) => self.end = Some(reason),
         }
         Ok(())
+    }
+
+    fn connect(&mut self, at: usize) -> Result<(), WorkerError> {
+        self.wires.drop_connection();
+        self.at = at;
+        if let Some(endpoint) = self.endpoints.get(at) {
+            tracing::debug!(%endpoint, "connecting");
+            self.wires.socket = Some(DealerSocket::connect(endpoint, DealerOptions::default())?);
+        }
+        Ok(())
+    }
+
+    fn log(&self, note: &Note) {
+        let endpoint = self.endpoints.get(self.at).map(ToString::to_string);
+        match note {
+            Note::NoAnswer => tracing::info!(endpoint, "no answer from the dispatcher; trying again"),
+            Note::BeatsUnanswered => {
+                tracing::warn!(endpoint, "the dispatcher answers no more; the connection is built anew");
+            }
+            Note::Error { code, message } => tracing::warn!(endpoint, ?code, message, "the dispatcher objects"),
+            Note::Answered { token, answer, why } => tracing::info!(token = token.0, ?answer, why, "answered"),
+            Note::InputFailed { token, why } => {
+                tracing::error!(token = token.0, why, "an input cannot be written down");
+            }
+        }
     }
 
     /// Leaves a task to be handed to its slot once what stands before it was sent. It can be told to stop from now on.
@@ -441,15 +468,5 @@ async fn next(socket: &mut Option<DealerSocket>) -> Result<DealerEvent, SocketEr
     match socket {
         Some(socket) => socket.next().await,
         None => std::future::pending().await,
-    }
-}
-
-fn log(note: &Note) {
-    match note {
-        Note::NoAnswer => tracing::info!("no answer from the dispatcher; trying again"),
-        Note::BeatsUnanswered => tracing::warn!("the dispatcher answers no more; the connection is built anew"),
-        Note::Error { code, message } => tracing::warn!(?code, message, "the dispatcher objects"),
-        Note::Answered { token, answer, why } => tracing::info!(token = token.0, ?answer, why, "answered"),
-        Note::InputFailed { token, why } => tracing::error!(token = token.0, why, "an input cannot be written down"),
     }
 }

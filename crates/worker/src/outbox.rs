@@ -108,6 +108,16 @@ impl Outbox {
         self.lock().get(token).cloned()
     }
 
+    /// Forgets a result that has no files. Whether it had none: the disk is not waited for here.
+    pub(crate) fn forget_without_files(&self, token: &TokenText) -> bool {
+        let mut by_token = self.lock();
+        let is_here = by_token.get(token).is_none_or(|waiting| waiting.files.is_empty());
+        if is_here {
+            by_token.remove(token);
+        }
+        is_here
+    }
+
     /// Forgets a result, files and all.
     pub(crate) fn forget(&self, token: &TokenText) {
         let Some(waiting) = self.lock().remove(token) else { return };

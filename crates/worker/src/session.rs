@@ -14,6 +14,7 @@
 
 mod connection;
 mod held;
+mod turns;
 mod values;
 
 pub use values::{
@@ -26,9 +27,12 @@ use connection::{Connection, Link};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_core::wire::{ErrorCode, FromWorker, Hold, HoldState, PROTO, ToWorker, TokenText};
 use held::{Held, Holdings, Stage};
+use turns::Turns;
 
 /// How long a connection may take to come up, and a `hello` to be answered.
 const PATIENCE: SpanMs = SpanMs(10_000);
+/// How long a connection may take to come up where there is another dispatcher to turn to.
+const PATIENCE_OF_SEVERAL: SpanMs = SpanMs(2_000);
 /// For how long nothing new is asked for after an input could not be written down here.
 const BREATHER: SpanMs = SpanMs(5_000);
 /// How many pieces of inputs may be asked for at once (design.md, "two outstanding per connection").
@@ -39,6 +43,7 @@ const FETCHES: usize = 2;
 pub struct Session {
     config: SessionConfig,
     link: Link,
+    turns: Turns,
     backoff: Backoff,
     holdings: Holdings,
     slots: Vec<Slot>,
@@ -74,6 +79,7 @@ impl Session {
         }
         Self {
             link: Link::Waiting { until: now },
+            turns: Turns::new(config.endpoints),
             backoff: Backoff::new(config.seed),
             holdings,
             slots: (0..config.slots).map(|_| Slot::Free).collect(),
@@ -94,7 +100,7 @@ impl Session {
         match event {
             Event::Tick => {}
             Event::Up => self.greet(now, effects),
-            Event::Down => self.lose_link(now, effects),
+            Event::Down => self.link_broke(now, effects),
             Event::Received { message, body } => self.received(message, body, now, effects),
             Event::Ended { slot, token, how } => self.work_ended(slot, &token, how, effects),
             Event::Written { token, upto } => self.holdings.written(&token, upto),
@@ -152,12 +158,29 @@ impl Session {
         }));
     }
 
-    /// Gives the connection up. The next one is built after a jittered wait.
-    fn lose_link(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
-        if matches!(self.link, Link::Waiting { .. }) {
-            return;
+    /// The connection is gone. One that worked is built anew to the same dispatcher first, which is the one that knows
+    /// this worker's tasks.
+    fn link_broke(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
+        match self.link {
+            Link::Waiting { .. } => {}
+            Link::Open(_) => self.wait_for_link(true, now, effects),
+            Link::Connecting { .. } | Link::Greeting { .. } => self.move_on(now, effects),
         }
-        self.link = Link::Waiting { until: now.after(self.backoff.next()) };
+    }
+
+    /// Gives up a connection that is of no use: it is the next dispatcher's turn.
+    fn move_on(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
+        if !matches!(self.link, Link::Waiting { .. }) {
+            let is_round_over = self.turns.failed();
+            self.wait_for_link(is_round_over, now, effects);
+        }
+    }
+
+    /// Gives the connection up. The next one is built after a jittered wait, which gets longer only once every dispatcher
+    /// had its turn.
+    fn wait_for_link(&mut self, is_round_over: bool, now: TimeMs, effects: &mut Vec<Effect>) {
+        let wait = if is_round_over { self.backoff.next() } else { self.backoff.short() };
+        self.link = Link::Waiting { until: now.after(wait) };
         self.holdings.forget_fetches();
         effects.push(Effect::Disconnect);
     }
@@ -173,12 +196,13 @@ impl Session {
         }
         match &mut self.link {
             Link::Waiting { until } if *until <= now => {
-                self.link = Link::Connecting { until: now.after(PATIENCE) };
-                effects.push(Effect::Connect);
+                let patience = if self.turns.has_others() { PATIENCE_OF_SEVERAL } else { PATIENCE };
+                self.link = Link::Connecting { until: now.after(patience) };
+                effects.push(Effect::Connect { endpoint: self.turns.at() });
             }
             Link::Connecting { until } | Link::Greeting { until } if *until <= now => {
                 effects.push(Effect::Note(Note::NoAnswer));
-                self.lose_link(now, effects);
+                self.move_on(now, effects);
             }
             Link::Open(open) if open.next_beat <= now => match open.beat(now) {
                 Some((n, received)) => {
@@ -186,7 +210,7 @@ impl Session {
                 }
                 None => {
                     effects.push(Effect::Note(Note::BeatsUnanswered));
-                    self.lose_link(now, effects);
+                    self.move_on(now, effects);
                 }
             },
             _ => {}
@@ -271,6 +295,7 @@ impl Session {
         }
         self.link = Link::Open(connection);
         self.backoff.reset();
+        self.turns.welcomed();
         drop.iter().for_each(|token| self.forget(token, CancelReason::Unknown, effects));
         for hold in self.holdings.list() {
             match self.holdings.get(&hold.token).map(|held| &held.stage) {
@@ -303,11 +328,12 @@ impl Session {
     fn refused(&mut self, code: ErrorCode, message: String, now: TimeMs, effects: &mut Vec<Effect>) {
         effects.push(Effect::Note(Note::Error { code, message: message.clone() }));
         match code {
+            ErrorCode::Version if !self.turns.refused() => self.move_on(now, effects),
             ErrorCode::Version => {
                 self.ended = true;
                 effects.push(Effect::End(EndReason::Refused { message }));
             }
-            ErrorCode::NoHello | ErrorCode::Limit => self.lose_link(now, effects),
+            ErrorCode::NoHello | ErrorCode::Limit => self.move_on(now, effects),
             ErrorCode::Malformed | ErrorCode::BadToken | ErrorCode::NoService => {}
         }
     }

@@ -13,6 +13,8 @@ pub struct SessionConfig {
     pub name: String,
     /// Which life of that name this is.
     pub incarnation: String,
+    /// How many dispatchers there are to turn to.
+    pub endpoints: usize,
     /// The services it can do.
     pub services: Vec<String>,
     /// How many tasks it works on at once.
@@ -97,7 +99,10 @@ pub enum StopLevel {
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Build a connection; one that exists is dropped.
-    Connect,
+    Connect {
+        /// To the dispatcher at this place of the list.
+        endpoint: usize,
+    },
     /// Drop the connection and what waits to be sent on it.
     Disconnect,
     /// Send this; it has no bytes beside it.

@@ -7,6 +7,8 @@
 )]
 
 mod fake;
+mod links;
+mod proxy;
 
 use dispatcher_core::report::Status;
 use dispatcher_core::wire::{FromWorker, HoldState, ToWorker};
