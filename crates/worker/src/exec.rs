@@ -9,7 +9,7 @@
 
 mod capture;
 mod child;
-mod group;
+pub(crate) mod group;
 mod naming;
 mod pipe;
 mod shell;
@@ -136,6 +136,7 @@ impl ExecWorker {
             cancel,
             is_too_large: written.is_some().then_some(&look),
             keep: self.config.keep,
+            notes: task.folder.group_notes(),
         };
         let printed = written.is_none().then(|| Spool::new(&place, cap));
         let mut ran = match child::run(program, printed, &bounds) {

@@ -103,6 +103,12 @@ impl Outbox {
         self.lock().insert(token.clone(), Arc::new(waiting));
     }
 
+    /// How many results and causes would be lost with this worker.
+    pub(crate) fn unsaved(&self) -> u64 {
+        let is_disk = matches!(self.place, Place::Disk(_));
+        self.lock().values().filter(|waiting| !is_disk || waiting.files.is_empty()).count() as u64
+    }
+
     /// What waits for an answer under this token.
     pub(crate) fn get(&self, token: &TokenText) -> Option<Arc<Waiting>> {
         self.lock().get(token).cloned()

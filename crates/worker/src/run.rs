@@ -49,7 +49,8 @@ pub struct WorkerConfig {
     pub outbox_max_results: usize,
     /// With this many bytes of unanswered results it asks for nothing more.
     pub outbox_max_bytes: u64,
-    /// For how long answers are waited for at the end.
+    /// For how long answers are waited for at the end, after a drain; 5 s at most after [`Stop::now`], and where all that
+    /// is left is on disk and the dispatcher is away.
     pub linger: Duration,
     /// Where the jitter between connections comes from. `None`: it is drawn at random, so that workers that start
     /// together do not dial together.
@@ -75,6 +76,10 @@ pub struct WorkerSummary {
     pub answers: AnswerCounts,
     /// Results and causes without an answer. On disk they are sent again by the next life of this worker.
     pub unanswered: u64,
+    /// Those of them that are not on disk: their tasks are done again.
+    pub unsaved: u64,
+    /// Tasks that were given back without an answer. The dispatcher finds out by itself that they are free.
+    pub unconfirmed: u64,
     /// Connections that came up.
     pub connections: u64,
 }
@@ -162,6 +167,7 @@ impl WorkerConfig {
             outbox_max_results: self.outbox_max_results,
             outbox_max_bytes: self.outbox_max_bytes,
             linger_ms: SpanMs(u64::try_from(self.linger.as_millis()).unwrap_or(u64::MAX)),
+            keeps_results: matches!(self.outbox, OutboxKind::Disk(_)),
             seed: self.seed.map_or_else(drawn_seed, Ok)?,
         })
     }
@@ -297,6 +303,8 @@ pub fn run_worker(config: WorkerConfig, work: Arc<dyn Worker>, stop: Stop) -> Re
             cancelled: counts.cancelled,
             answers: counts.answers,
             unanswered: counts.unanswered,
+            unsaved: link.outbox.unsaved(),
+            unconfirmed: counts.unconfirmed,
             connections: counts.connections,
         })
     })

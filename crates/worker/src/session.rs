@@ -33,6 +33,8 @@ use turns::Turns;
 const PATIENCE: SpanMs = SpanMs(10_000);
 /// How long a connection may take to come up where there is another dispatcher to turn to.
 const PATIENCE_OF_SEVERAL: SpanMs = SpanMs(2_000);
+/// For how long answers are waited for at most where they are not worth a longer wait.
+const FAREWELL: SpanMs = SpanMs(5_000);
 /// For how long nothing new is asked for after an input could not be written down here.
 const BREATHER: SpanMs = SpanMs(5_000);
 /// How many pieces of inputs may be asked for at once (design.md, "two outstanding per connection").
@@ -48,8 +50,8 @@ pub struct Session {
     holdings: Holdings,
     slots: Vec<Slot>,
     stop: Option<StopLevel>,
-    /// From when on nothing is waited for any more, once stopping has begun and every slot is free.
-    leave_at: Option<TimeMs>,
+    /// Since when every slot is free, once stopping has begun.
+    free_since: Option<TimeMs>,
     /// Until when nothing new is asked for.
     breather: Option<TimeMs>,
     ended: bool,
@@ -84,7 +86,7 @@ impl Session {
             holdings,
             slots: (0..config.slots).map(|_| Slot::Free).collect(),
             stop: None,
-            leave_at: None,
+            free_since: None,
             breather: None,
             ended: false,
             counts: SessionCounts::default(),
@@ -119,13 +121,17 @@ impl Session {
     pub fn wake_at(&self) -> Option<TimeMs> {
         let limits =
             self.slots.iter().filter_map(|slot| if let Slot::Busy { until } = slot { Some(*until) } else { None });
-        limits.chain(self.link.wake_at()).chain(self.leave_at).chain(self.breather).min()
+        limits.chain(self.link.wake_at()).chain(self.leave_at()).chain(self.breather).min()
     }
 
     /// What happened so far, in numbers.
     #[must_use]
     pub fn counts(&self) -> SessionCounts {
-        SessionCounts { unanswered: self.holdings.finished_count() as u64, ..self.counts.clone() }
+        SessionCounts {
+            unanswered: self.holdings.finished_count() as u64,
+            unconfirmed: self.holdings.releasing().count() as u64,
+            ..self.counts.clone()
+        }
     }
 
     /// Up to how many bytes travel inside a message, as the dispatcher of this connection said; 0 without one.
@@ -442,13 +448,22 @@ impl Session {
         }
     }
 
+    /// When nothing is waited for any more. A worker that ends at once does not wait for long, and neither does one whose
+    /// dispatcher is away where all that is left survives it.
+    fn leave_at(&self) -> Option<TimeMs> {
+        let is_safe = self.config.keeps_results && self.holdings.len() == self.holdings.finished_count();
+        let is_short = self.stop == Some(StopLevel::Now) || (is_safe && self.link.open().is_none());
+        let linger = if is_short { self.config.linger_ms.min(FAREWELL) } else { self.config.linger_ms };
+        self.free_since.map(|since| since.after(linger))
+    }
+
     /// Leaves once every slot is free and everything was answered, or has been waited for long enough.
     fn leave_if_through(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
         if self.stop.is_none() || self.ended || !self.slots.iter().all(Slot::is_free) {
             return;
         }
-        let leave_at = *self.leave_at.get_or_insert(now.after(self.config.linger_ms));
-        if self.holdings.is_empty() || leave_at <= now {
+        self.free_since.get_or_insert(now);
+        if self.holdings.is_empty() || self.leave_at().is_some_and(|at| at <= now) {
             self.ended = true;
             if self.link.open().is_some() {
                 effects.push(Effect::Send(FromWorker::Bye));

@@ -11,6 +11,7 @@ use super::group;
 use super::pipe::{Pipe, Sink};
 use super::spool::Spool;
 use crate::cancel::{Cancel, CancelReason};
+use crate::leftover::{GroupNotes, Ticks};
 use dispatcher_core::report::{Log, LogReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -37,6 +38,8 @@ pub(super) struct Bounds<'a> {
     pub(super) is_too_large: Option<&'a dyn Fn() -> bool>,
     /// How many bytes of each end of its output are kept.
     pub(super) keep: usize,
+    /// Where its group is noted for whoever comes after a worker that was killed.
+    pub(super) notes: &'a GroupNotes,
 }
 
 /// Why a program was ended.
@@ -78,21 +81,28 @@ pub(super) struct Ran<'a> {
 /// # Errors
 /// [`RunError`].
 pub(super) fn run<'a>(command: Command, printed: Option<Spool<'a>>, bounds: &Bounds<'_>) -> Result<Ran<'a>, RunError> {
-    let (group, pipes) = start(command, printed, bounds.keep).map_err(RunError::Start)?;
+    let (group, pipes) = start(command, printed, bounds).map_err(RunError::Start)?;
     attend(group, pipes, bounds).map_err(RunError::Files)
 }
 
 /// Starts the program, with a pipe for either of its streams.
-fn start<'a>(mut command: Command, printed: Option<Spool<'a>>, keep: usize) -> io::Result<(Group, [Pipe<'a>; 2])> {
-    let kept = || Capture::new(keep);
+fn start<'a>(
+    mut command: Command,
+    printed: Option<Spool<'a>>,
+    bounds: &Bounds<'_>,
+) -> io::Result<(Group, [Pipe<'a>; 2])> {
+    let kept = || Capture::new(bounds.keep);
     let (out, stdout) = Pipe::new(printed.map_or_else(|| Sink::Kept(kept()), Sink::Result))?;
     let (err, stderr) = Pipe::new(Sink::Logged(kept(), LogReader::default()))?;
     // Neither a change of user nor anything else that needs a fork: so the program is started by `posix_spawn`.
     command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).process_group(0);
+    let before = Ticks::now();
     let child = command.spawn()?;
     // Our ends of the pipes go with it: they end when the last process that has them does.
     drop(command);
-    Ok((Group::new(child)?, [out, err]))
+    let group = Group::new(child)?;
+    bounds.notes.note(group.pid, before);
+    Ok((group, [out, err]))
 }
 
 /// Stays with a program to its end.

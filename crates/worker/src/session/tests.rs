@@ -22,6 +22,7 @@ fn config(slots: u32, prefetch: u32) -> SessionConfig {
         outbox_max_results: 1_000,
         outbox_max_bytes: 1_000_000_000,
         linger_ms: SpanMs(5_000),
+        keeps_results: false,
         seed: 3,
     }
 }
@@ -360,6 +361,40 @@ fn stopping_at_once_gives_everything_back_and_waits_for_answers_only_so_long() {
     assert_eq!(talk.ended(0, "a", Ended::GivenBack), ["release a"]);
     assert_eq!(talk.after(4_999), ["beat 1 received=1 a:running"]);
     assert_eq!(talk.after(1), ["bye", "end Stopped"]);
+}
+
+// Rule S1.
+#[test]
+fn answers_are_waited_for_as_long_as_was_said_unless_nobody_is_there_or_it_is_to_end_at_once() {
+    let patient = |keeps_results| {
+        let config = SessionConfig { linger_ms: SpanMs(30_000), keeps_results, ..config(1, 0) };
+        let mut talk = Talk::new(config);
+        talk.after(0);
+        talk.tell(Event::Up);
+        talk.welcome(&[]);
+        talk.hand("a");
+        talk
+    };
+    // On disk and without a connection: nothing is gained by waiting.
+    for (keeps_results, is_away, wait) in
+        [(true, true, 5_000), (true, false, 30_000), (false, true, 30_000), (false, false, 30_000)]
+    {
+        let mut talk = patient(keeps_results);
+        talk.finish(0, "a");
+        if is_away {
+            talk.tell(Event::Down);
+        }
+        talk.tell(Event::Stop(StopLevel::Drain));
+        assert!(!talk.after(wait - 1).iter().any(|line| line.starts_with("end")), "{keeps_results} {is_away}");
+        assert_eq!(talk.after(1).last().unwrap(), "end Stopped", "{keeps_results} {is_away}");
+        assert_eq!((talk.session.counts().unanswered, talk.session.counts().unconfirmed), (1, 0));
+    }
+    let mut talk = patient(true);
+    talk.tell(Event::Stop(StopLevel::Now));
+    talk.ended(0, "a", Ended::GivenBack);
+    assert!(talk.after(4_999).iter().all(|line| !line.starts_with("end")));
+    assert_eq!(talk.after(1).last().unwrap(), "end Stopped");
+    assert_eq!((talk.session.counts().unanswered, talk.session.counts().unconfirmed), (0, 1));
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Turns {
     pub(super) fn failed(&mut self) -> bool {
         self.at = (self.at + 1) % self.refused.len();
         self.tries += 1;
-        self.tries % self.refused.len() == 0
+        self.tries.is_multiple_of(self.refused.len())
     }
 
     /// It will not have this worker. Whether that holds for all of them.

@@ -27,6 +27,8 @@ pub struct SessionConfig {
     pub outbox_max_bytes: u64,
     /// For how long answers are waited for at the end.
     pub linger_ms: SpanMs,
+    /// Whether finished results survive this worker, so that nobody has to wait for a dispatcher that is away.
+    pub keeps_results: bool,
     /// Where the jitter comes from; another one for each worker.
     pub seed: u64,
 }
@@ -250,6 +252,8 @@ pub struct SessionCounts {
     pub answers: AnswerCounts,
     /// Results and causes that wait for an answer.
     pub unanswered: u64,
+    /// Tasks that were given back, without an answer to that.
+    pub unconfirmed: u64,
 }
 
 /// Answers by word.

@@ -65,7 +65,12 @@ pub(crate) fn start(config: WorkerConfig, work: Arc<dyn Worker>) -> Running {
 
 impl Running {
     pub(crate) fn join(self) -> WorkerSummary {
-        self.thread.join().unwrap().unwrap()
+        self.end().unwrap()
+    }
+
+    /// How it ended, where that may be badly.
+    pub(crate) fn end(self) -> Result<WorkerSummary, WorkerError> {
+        self.thread.join().unwrap()
     }
 }
 
