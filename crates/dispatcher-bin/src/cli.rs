@@ -1,5 +1,9 @@
 //! The command line: what can be said, and the help that teaches it.
 
+mod worker;
+
+pub use worker::WorkerArgs;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +28,8 @@ pub struct CommandLine {
 pub enum Command {
     /// Run a command on every file of a folder, durably.
     Run(RunArgs),
+    /// Work for a dispatcher: run a command on every task that it hands out.
+    Worker(WorkerArgs),
     /// How far it is: tasks by state and status, and the most frequent causes of failure.
     Status(StatusArgs),
     /// List tasks, filtered.

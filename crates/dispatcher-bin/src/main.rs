@@ -10,6 +10,7 @@ mod run;
 mod signals;
 mod state;
 mod views;
+mod worker;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     start_log();
     let outcome = match command_line.command {
         cli::Command::Run(args) => run::run(&args),
+        cli::Command::Worker(args) => worker::worker(&args),
         cli::Command::Status(args) => views::status::status(&args),
         cli::Command::Tasks(args) => views::tasks::tasks(&args),
         cli::Command::Show(args) => views::show::show(&args),

@@ -12,6 +12,7 @@ mod summary;
 mod workers;
 
 pub use plan::archive_of;
+pub use workers::{host, incarnation};
 
 use crate::cli::RunArgs;
 use crate::exit::{self, Exit};

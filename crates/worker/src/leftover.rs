@@ -210,7 +210,7 @@ mod tests {
         assert!(is_ours(&record(3), &[member(1, 3, 100)]));
         assert!(!is_ours(&record(4), &[member(1, 3, 100)]));
         assert!(!is_ours(&record(3), &[member(1, 3, 4)]));
-        child.kill().unwrap();
+        kill_process_group(group, Signal::KILL).unwrap();
         child.wait().unwrap();
     }
 

@@ -89,6 +89,8 @@ pub(crate) struct Link {
     pub(crate) endpoints: Vec<Endpoint>,
     /// The place of the one in use.
     pub(crate) at: usize,
+    /// Whether it was said that nobody answers.
+    pub(crate) is_away: bool,
     pub(crate) slots: Vec<SlotWay>,
     pub(crate) files: Sender<FileJob>,
     pub(crate) told: UnboundedReceiver<Told>,
@@ -173,7 +175,12 @@ impl Link {
 
     fn heard(&mut self, event: DealerEvent, effects: &mut Vec<Effect>) -> Result<(), WorkerError> {
         match event {
-            DealerEvent::Connected => self.happens(Event::Up, effects),
+            DealerEvent::Connected => {
+                if std::mem::take(&mut self.is_away) {
+                    tracing::warn!("a dispatcher is there again");
+                }
+                self.happens(Event::Up, effects)
+            }
             DealerEvent::Disconnected => self.happens(Event::Down, effects),
             DealerEvent::Message { frames } => match decode_to_worker(&frames) {
                 Ok((message, mut bodies)) => {
@@ -282,10 +289,14 @@ impl Link {
         Ok(())
     }
 
-    fn log(&self, note: &Note) {
+    fn log(&mut self, note: &Note) {
         let endpoint = self.endpoints.get(self.at).map(ToString::to_string);
         match note {
-            Note::NoAnswer => tracing::info!(endpoint, "no answer from the dispatcher; trying again"),
+            // Once for each absence: whoever waits for work wants to know, and not every few seconds.
+            Note::NoAnswer if !std::mem::replace(&mut self.is_away, true) => {
+                tracing::warn!(endpoint, "no answer from the dispatcher; it is tried again until it is there");
+            }
+            Note::NoAnswer => tracing::debug!(endpoint, "no answer from the dispatcher"),
             Note::BeatsUnanswered => {
                 tracing::warn!(endpoint, "the dispatcher answers no more; the connection is built anew");
             }

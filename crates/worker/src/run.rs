@@ -284,6 +284,7 @@ pub fn run_worker(config: WorkerConfig, work: Arc<dyn Worker>, stop: Stop) -> Re
             session,
             endpoints: config.endpoints,
             at: 0,
+            is_away: false,
             slots,
             files,
             told,

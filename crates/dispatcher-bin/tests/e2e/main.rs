@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "the seed of a failed test is what repeats it")]
 #![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
 
+mod desk;
 mod faults;
 mod inputs;
 mod killed;
@@ -13,3 +14,4 @@ mod parts;
 mod poison;
 mod results;
 mod stops;
+mod workers;
