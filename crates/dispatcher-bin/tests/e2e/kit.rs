@@ -207,6 +207,11 @@ impl Running {
         }));
     }
 
+    /// Waits for its end alone: what it started may still have its streams.
+    pub fn end_without_children(mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+
     /// Waits for its end.
     pub fn end(mut self) -> Output {
         self.drain_log();
