@@ -73,10 +73,15 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// A dispatcher whose workers live on without it, and which soon finds that one is gone.
+    /// A dispatcher whose workers live on without it.
     pub fn serving(inputs: usize) -> Self {
+        Self { inputs, workers: Workers::Elsewhere, ..Self::default() }
+    }
+
+    /// The same, which soon finds that one is gone.
+    pub fn impatient(inputs: usize) -> Self {
         let fleet = FleetLimits { beat: SpanMs(100), dead_after: SpanMs(600), ..FleetLimits::default() };
-        Self { inputs, fleet, workers: Workers::Elsewhere, ..Self::default() }
+        Self { fleet, ..Self::serving(inputs) }
     }
 }
 
