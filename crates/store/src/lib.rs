@@ -13,6 +13,7 @@ pub mod limits;
 pub mod memory;
 pub mod model;
 pub mod sqlite;
+mod words;
 
 pub use memory::MemoryStore;
 pub use model::*;

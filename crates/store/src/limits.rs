@@ -1,8 +1,9 @@
 //! What every store can hold, checked before anything is written, so that stores cannot differ in it.
 
-use crate::model::{Entry, ErrorClass, ServiceSettings, StoreError};
+use crate::model::{ClaimedTask, Entry, ErrorClass, ServiceSettings, StoreError};
 use dispatcher_core::finalise::{PartRef, Record};
 use dispatcher_core::report::Message;
+use dispatcher_core::time::TimeMs;
 use std::collections::HashSet;
 
 /// The longest name of an entry, in bytes: as long as a path may be.
@@ -14,11 +15,40 @@ pub const CHUNK: usize = 1024;
 /// How many records one transaction of [`crate::Store::mark_done`] takes.
 pub const BATCH: usize = 16_384;
 
-/// How many tasks one claim, one page and one piece of a command take at most, whatever is asked for.
+/// How many tasks one claim and one page take at most, whatever is asked for.
 pub const PAGE: usize = 10_000;
+
+/// How many tasks one piece of a command changes at most, whatever is asked for.
+pub const PIECE: usize = 1_000;
+
+/// How many tasks one piece of a command looks at, to find those it means: few that match among many do not hold up
+/// the writer either.
+pub const WINDOW: usize = 10_000;
+
+/// How many lives of workers are remembered, those heard most recently.
+pub const WORKERS: usize = 10_000;
+
+/// The longest name of a service or corpus, in bytes.
+pub const MAX_NAME: usize = 200;
+
+/// One in this many claimed tasks comes from the lowest priority that has ready ones, so that no stream of better ones
+/// keeps it waiting for ever.
+pub const TURNS: usize = 8;
 
 /// How many kinds of causes a summary lists.
 pub(crate) const CAUSES: usize = 20;
+
+/// How many tasks a piece takes that was asked for `max`: at least one, or it would never come to its end.
+pub(crate) fn piece(max: usize) -> usize {
+    max.clamp(1, PIECE)
+}
+
+/// Until when a lease that is taken over may work: never longer than a whole time limit of its attempt from now on,
+/// whatever clock the stored limit was written under (rule L3).
+pub(crate) fn limit_after_takeover(stored: Option<TimeMs>, task: &ClaimedTask, now: TimeMs) -> Option<TimeMs> {
+    let whole = task.timeout_ms.times(u64::from(task.charged) + 1);
+    stored.map(|limit| limit.min(now.after(whole)))
+}
 
 /// Sizes, times and counts are kept as signed 64-bit numbers.
 pub(crate) fn whole(number: u64, what: &'static str) -> Result<i64, String> {
@@ -29,7 +59,22 @@ pub(crate) fn bad_row(doing: &'static str, why: String) -> StoreError {
     StoreError { class: ErrorClass::BadRow, doing, why }
 }
 
+/// Names of services and corpora become names of folders, and words in lists and commands.
+pub(crate) fn check_name(of: &str, name: &str) -> Result<(), String> {
+    let fits = !name.is_empty() && name.len() <= MAX_NAME && name != "." && name != "..";
+    if fits && !name.chars().any(|c| c == '/' || c.is_control()) {
+        return Ok(());
+    }
+    Err(format!(
+        "the name {name:?} of {of} cannot be used: allowed are 1 to {MAX_NAME} bytes without '/' and control characters, \
+         but not \".\" and \"..\""
+    ))
+}
+
 pub(crate) fn check_settings(settings: &ServiceSettings) -> Result<(), String> {
+    if settings.max_in_flight == Some(0) {
+        return Err("a service with room for no task in flight is a paused one: pause it instead".to_owned());
+    }
     whole(settings.timeout_ms.0, "the time-out")?;
     whole(settings.result_cap, "the result cap")?;
     whole(settings.retry_delay_ms.0, "the retry delay").map(drop)

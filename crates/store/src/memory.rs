@@ -3,9 +3,10 @@
 //! Owns the plainest form of each verb: maps under one lock, linear scans. Nothing survives the process.
 
 mod answers;
+mod control;
 mod rows;
 
-use crate::limits::{self, PAGE, check_settings};
+use crate::limits::{self, PAGE};
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
     DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Progress, Publication, Service, ServiceSettings, Step,
@@ -13,10 +14,9 @@ use crate::model::{
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
-use dispatcher_core::finalise;
 use dispatcher_core::id::{CorpusId, EntryName, LeaseId, ServiceId, TaskId};
 use dispatcher_core::time::TimeMs;
-use rows::Rows;
+use rows::{Ids, Rows};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A [`Store`] that forgets everything with the process.
@@ -50,16 +50,7 @@ impl Store for MemoryStore {
     }
 
     async fn put_service(&self, name: &str, settings: &ServiceSettings) -> Result<Service, StoreError> {
-        check_settings(settings).map_err(|why| limits::bad_row("storing a service", why))?;
-        let mut rows = self.rows();
-        if let Some(service) = rows.services.iter_mut().find(|s| s.name == name) {
-            service.settings = settings.clone();
-            return Ok(service.clone());
-        }
-        let id = ServiceId(rows.services.len() as i64 + 1);
-        let service = Service { id, name: name.to_owned(), settings: settings.clone() };
-        rows.services.push(service.clone());
-        Ok(service)
+        self.rows().put_service(name, settings).map_err(|why| limits::bad_row("storing a service", why))
     }
 
     async fn services(&self) -> Result<Vec<Service>, StoreError> {
@@ -67,6 +58,7 @@ impl Store for MemoryStore {
     }
 
     async fn put_corpus(&self, name: &str, root: &[u8]) -> Result<Corpus, StoreError> {
+        limits::check_name("a corpus", name).map_err(|why| limits::bad_row("storing a corpus", why))?;
         let mut rows = self.rows();
         let root = EntryName(root.to_vec());
         match rows.corpora.iter().find(|c| c.name == name) {
@@ -76,7 +68,7 @@ impl Store for MemoryStore {
                 Err(StoreError { class: ErrorClass::Conflict, doing: "storing a corpus", why })
             }
             None => {
-                let id = CorpusId(rows.corpora.len() as i64 + 1);
+                let id = CorpusId(rows.given.next(Ids::Corpus));
                 let corpus = Corpus { id, name: name.to_owned(), root, parent: None };
                 rows.corpora.push(corpus.clone());
                 Ok(corpus)
@@ -111,9 +103,9 @@ impl Store for MemoryStore {
         &self,
         by: DispatcherId,
         gone: Option<&[DispatcherId]>,
-        _now: TimeMs,
+        now: TimeMs,
     ) -> Result<Vec<OpenLease>, StoreError> {
-        Ok(self.rows().adopt(by, gone))
+        Ok(self.rows().adopt(by, gone, now))
     }
 
     async fn claim(&self, ask: &Claim, now: TimeMs) -> Result<Vec<ClaimedTask>, StoreError> {
@@ -130,9 +122,7 @@ impl Store for MemoryStore {
     }
 
     async fn rerun(&self, filter: &TaskFilter, after: TaskId, max: usize, now: TimeMs) -> Result<Progress, StoreError> {
-        let mut rows = self.rows();
-        let ids = rows.matching(filter, after, max.min(PAGE), |_| true);
-        Ok(rows.command(&ids, max.min(PAGE), finalise::begin_run, now))
+        Ok(self.rows().rerun(filter, after, max, now).progress())
     }
 
     async fn cancel(
@@ -142,9 +132,7 @@ impl Store for MemoryStore {
         max: usize,
         now: TimeMs,
     ) -> Result<Progress, StoreError> {
-        let mut rows = self.rows();
-        let ids = rows.matching(filter, after, max.min(PAGE), |row| !row.is_over());
-        Ok(rows.command(&ids, max.min(PAGE), finalise::cancel, now))
+        Ok(self.rows().cancel(filter, after, max, now).progress())
     }
 
     async fn accept_change(
@@ -164,32 +152,34 @@ impl Store for MemoryStore {
         Ok(changed)
     }
 
-    async fn submit(&self, _command: &Command, _actor: &str, _now: TimeMs) -> Result<CommandId, StoreError> {
-        Err(not_built())
+    async fn submit(&self, command: &Command, actor: &str, now: TimeMs) -> Result<CommandId, StoreError> {
+        Ok(self.rows().submit(command.clone(), actor.to_owned(), now))
     }
 
-    async fn step(&self, _command: CommandId, _max: usize, _now: TimeMs) -> Result<Step, StoreError> {
-        Err(not_built())
+    async fn step(&self, command: CommandId, max: usize, now: TimeMs) -> Result<Step, StoreError> {
+        self.rows().step(command, max, now).ok_or_else(|| no_command(command, "carrying out a command"))
     }
 
-    async fn conclude(&self, _c: CommandId, _outcome: &CommandOutcome, _now: TimeMs) -> Result<(), StoreError> {
-        Err(not_built())
+    async fn conclude(&self, command: CommandId, outcome: &CommandOutcome, now: TimeMs) -> Result<(), StoreError> {
+        let found = self.rows().conclude(command, outcome, now);
+        found.then_some(()).ok_or_else(|| no_command(command, "writing down what became of a command"))
     }
 
-    async fn commands(&self, _page: &CommandPage) -> Result<Vec<CommandRow>, StoreError> {
-        Ok(Vec::new())
+    async fn commands(&self, page: &CommandPage) -> Result<Vec<CommandRow>, StoreError> {
+        Ok(self.rows().commands(page))
     }
 
-    async fn note_workers(&self, _by: DispatcherId, _notes: &[WorkerNote]) -> Result<(), StoreError> {
+    async fn note_workers(&self, by: DispatcherId, notes: &[WorkerNote]) -> Result<(), StoreError> {
+        self.rows().note_workers(by, notes);
         Ok(())
     }
 
-    async fn workers(&self, _max: usize) -> Result<Vec<WorkerRow>, StoreError> {
-        Ok(Vec::new())
+    async fn workers(&self, max: usize) -> Result<Vec<WorkerRow>, StoreError> {
+        Ok(self.rows().list_workers(max))
     }
 
     async fn books(&self) -> Result<Vec<BookLine>, StoreError> {
-        Ok(Vec::new())
+        Ok(self.rows().books())
     }
 
     async fn summary(&self, filter: &TaskFilter) -> Result<Summary, StoreError> {
@@ -220,6 +210,6 @@ fn check_all(entries: &[Entry]) -> Result<(), StoreError> {
     entries.iter().try_for_each(check)
 }
 
-fn not_built() -> StoreError {
-    StoreError { class: ErrorClass::Misconfigured, doing: "carrying out a command", why: "not built".to_owned() }
+fn no_command(id: CommandId, doing: &'static str) -> StoreError {
+    StoreError { class: ErrorClass::Conflict, doing, why: format!("there is no command {}", id.0) }
 }

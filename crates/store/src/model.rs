@@ -5,6 +5,7 @@
 
 mod control;
 
+pub(crate) use control::Piece;
 pub use control::{
     BookLine, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Named, ServiceChange, Step, WorkerNote,
     WorkerRow,
@@ -171,6 +172,9 @@ pub struct OpenLease {
     pub handed_at: Option<TimeMs>,
     /// When work on it began.
     pub began_at: Option<TimeMs>,
+    /// Until when it may work, where work began: what was stored, or a whole time limit of its attempt from the takeover
+    /// on, whichever is sooner (rule L3). So a clock that was set back in between gives nobody more.
+    pub limit_until: Option<TimeMs>,
 }
 
 /// A standing result and its parts, for the publisher and for `doctor`.
@@ -263,6 +267,8 @@ pub struct TaskRow {
     pub last_cause: Option<Message>,
     /// The last reason that we saw ourselves.
     pub last_reason: Option<Message>,
+    /// The gravest message of what stands, the first of those equally grave.
+    pub worst: Option<Message>,
 }
 
 /// One attempt in a story.

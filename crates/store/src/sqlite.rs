@@ -13,7 +13,9 @@ mod audit;
 mod book;
 mod bulk;
 mod commands;
+mod control;
 mod decode;
+mod delete;
 mod done;
 mod error;
 mod filter;
@@ -22,13 +24,13 @@ mod lease;
 mod open;
 mod read;
 mod setup;
-mod words;
+mod workers;
 
 use crate::limits::next_chunk;
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
-    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Progress, Publication, Service, ServiceSettings, Step,
-    StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
+    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Piece, Progress, Publication, Service, ServiceSettings,
+    Step, StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
@@ -40,7 +42,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The version of the schema that this program reads and writes.
-pub const SCHEMA: i64 = 1;
+pub const SCHEMA: i64 = 2;
 
 /// How much a commit costs and what it survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -201,7 +203,10 @@ impl Store for SqliteStore {
 
     async fn rerun(&self, filter: &TaskFilter, after: TaskId, max: usize, now: TimeMs) -> Result<Progress, StoreError> {
         let filter = filter.clone();
-        self.write(commands::RERUN, move |c| Box::pin(commands::rerun(c, filter, after, max, now))).await
+        let piece = self.write(commands::RERUN, move |c| {
+            Box::pin(async move { commands::rerun(c, &filter, after, max, now).await })
+        });
+        piece.await.map(Piece::progress)
     }
 
     async fn cancel(
@@ -212,7 +217,10 @@ impl Store for SqliteStore {
         now: TimeMs,
     ) -> Result<Progress, StoreError> {
         let filter = filter.clone();
-        self.write(commands::CANCEL, move |c| Box::pin(commands::cancel(c, filter, after, max, now))).await
+        let piece = self.write(commands::CANCEL, move |c| {
+            Box::pin(async move { commands::cancel(c, &filter, after, max, now).await })
+        });
+        piece.await.map(Piece::progress)
     }
 
     async fn accept_change(
@@ -231,32 +239,36 @@ impl Store for SqliteStore {
         Ok(changed)
     }
 
-    async fn submit(&self, _command: &Command, _actor: &str, _now: TimeMs) -> Result<CommandId, StoreError> {
-        Err(not_built())
+    async fn submit(&self, command: &Command, actor: &str, now: TimeMs) -> Result<CommandId, StoreError> {
+        let (command, actor) = (command.clone(), actor.to_owned());
+        self.write(control::SUBMIT, move |c| Box::pin(control::submit(c, command, actor, now))).await
     }
 
-    async fn step(&self, _command: CommandId, _max: usize, _now: TimeMs) -> Result<Step, StoreError> {
-        Err(not_built())
+    async fn step(&self, command: CommandId, max: usize, now: TimeMs) -> Result<Step, StoreError> {
+        self.write(control::STEP, move |c| Box::pin(control::step(c, command, max, now))).await
     }
 
-    async fn conclude(&self, _c: CommandId, _outcome: &CommandOutcome, _now: TimeMs) -> Result<(), StoreError> {
-        Err(not_built())
+    async fn conclude(&self, command: CommandId, outcome: &CommandOutcome, now: TimeMs) -> Result<(), StoreError> {
+        let outcome = outcome.clone();
+        self.write(control::CONCLUDE, move |c| Box::pin(control::conclude(c, command, outcome, now))).await
     }
 
-    async fn commands(&self, _page: &CommandPage) -> Result<Vec<CommandRow>, StoreError> {
-        Ok(Vec::new())
+    async fn commands(&self, page: &CommandPage) -> Result<Vec<CommandRow>, StoreError> {
+        let page = *page;
+        self.read(control::LIST, move |c| Box::pin(control::commands(c, page))).await
     }
 
-    async fn note_workers(&self, _by: DispatcherId, _notes: &[WorkerNote]) -> Result<(), StoreError> {
-        Ok(())
+    async fn note_workers(&self, by: DispatcherId, notes: &[WorkerNote]) -> Result<(), StoreError> {
+        let notes = notes.to_vec();
+        self.write(workers::NOTE, move |c| Box::pin(workers::note(c, by, notes))).await
     }
 
-    async fn workers(&self, _max: usize) -> Result<Vec<WorkerRow>, StoreError> {
-        Ok(Vec::new())
+    async fn workers(&self, max: usize) -> Result<Vec<WorkerRow>, StoreError> {
+        self.read(workers::LIST, move |c| Box::pin(workers::list(c, max))).await
     }
 
     async fn books(&self) -> Result<Vec<BookLine>, StoreError> {
-        Ok(Vec::new())
+        self.read(workers::BOOKS, |c| Box::pin(workers::books(c))).await
     }
 
     async fn summary(&self, filter: &TaskFilter) -> Result<Summary, StoreError> {
@@ -299,8 +311,4 @@ impl SqliteStore {
             done => done,
         }
     }
-}
-
-fn not_built() -> StoreError {
-    StoreError { class: ErrorClass::Misconfigured, doing: "carrying out a command", why: "not built".to_owned() }
 }

@@ -39,6 +39,7 @@ impl Rows {
 
     pub(super) fn task_row(&self, id: TaskId) -> Option<TaskRow> {
         let row = self.tasks.get(&id)?;
+        let papers = row.facts.standing.and_then(|s| self.papers.get(&(id, s.epoch)));
         Some(TaskRow {
             id,
             service: row.service,
@@ -53,6 +54,7 @@ impl Rows {
             not_before: row.facts.not_before,
             last_cause: row.facts.last_cause.clone(),
             last_reason: row.facts.last_reason.clone(),
+            worst: papers.and_then(|p| worst(p.messages.iter())).cloned(),
         })
     }
 

@@ -1,13 +1,16 @@
 //! The maps, and what changes them.
 
-use crate::limits::{PAGE, check_record};
-use crate::model::{Claim, ClaimedTask, Corpus, Entry, Imported, OpenLease, PartRef, Progress, Service, TaskFilter};
+use super::control::{Given, Seen};
+use crate::limits::{PAGE, check_record, limit_after_takeover};
+use crate::model::{
+    Claim, ClaimedTask, CommandId, Corpus, Entry, Imported, OpenLease, PartRef, Piece, Service, TaskFilter,
+};
 use crate::{Answer, DispatcherId, Record};
 use dispatcher_core::claim::Standing;
 use dispatcher_core::finalise::{
     self, AT_ONCE, AttemptFacts, Decision, LONGEST_DELAY, Move, Policy, Tally, TaskFacts, TaskState,
 };
-use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, Run, ServiceId, TaskId};
+use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, Run, ServiceId, TaskId, WorkerKey};
 use dispatcher_core::report::Message;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use std::cmp::Reverse;
@@ -21,12 +24,45 @@ pub(super) struct Rows {
     pub(super) corpora: Vec<Corpus>,
     pub(super) dispatchers: BTreeSet<DispatcherId>,
     pub(super) tasks: BTreeMap<TaskId, Row>,
-    names: BTreeMap<(ServiceId, CorpusId, EntryName), TaskId>,
+    pub(super) names: BTreeMap<(ServiceId, CorpusId, EntryName), TaskId>,
     pub(super) attempts: BTreeMap<(TaskId, Epoch), AttemptFacts>,
     pub(super) results: BTreeMap<(TaskId, Epoch), Filed>,
     pub(super) papers: BTreeMap<(TaskId, Epoch), Kept>,
     pub(super) counters: BTreeMap<(ServiceId, CorpusId, String, Tally), i64>,
+    pub(super) commands: BTreeMap<CommandId, Given>,
+    pub(super) workers: BTreeMap<WorkerKey, Seen>,
+    /// Tasks of each service claimed since the last one that was taken from the lowest priority.
+    pub(super) turns: BTreeMap<ServiceId, usize>,
+    pub(super) given: GivenIds,
     commits: u64,
+}
+
+/// The highest ids given so far: none is given twice.
+#[derive(Debug, Default)]
+pub(super) struct GivenIds {
+    services: i64,
+    corpora: i64,
+    tasks: i64,
+}
+
+/// Of what an id is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ids {
+    Service,
+    Corpus,
+    Task,
+}
+
+impl GivenIds {
+    pub(super) fn next(&mut self, of: Ids) -> i64 {
+        let last = match of {
+            Ids::Service => &mut self.services,
+            Ids::Corpus => &mut self.corpora,
+            Ids::Task => &mut self.tasks,
+        };
+        *last += 1;
+        *last
+    }
 }
 
 /// A task's row.
@@ -86,7 +122,7 @@ impl Rows {
             }
             return;
         }
-        let id = TaskId(self.tasks.last_key_value().map_or(0, |(id, _)| id.0) + 1);
+        let id = TaskId(self.given.next(Ids::Task));
         let row = Row {
             service,
             corpus,
@@ -124,10 +160,17 @@ impl Rows {
         let claimable = |row: &Row| {
             row.service == ask.service && row.facts.state == TaskState::Ready && row.facts.not_before == AT_ONCE
         };
+        let max = ask.max.min(PAGE);
         let mut found: Vec<(Reverse<i32>, TaskId)> =
             self.tasks.iter().filter(|(_, row)| claimable(row)).map(|(id, r)| (Reverse(r.priority), *id)).collect();
         found.sort_unstable();
-        found.truncate(ask.max.min(PAGE));
+        let lowest = found.last().map(|(priority, _)| *priority);
+        let (mut of_lowest, mut others): (Vec<_>, Vec<_>) = found.iter().partition(|(p, _)| Some(*p) == lowest);
+        let rest = of_lowest.split_off(self.lowest_turns(ask.service, max).min(of_lowest.len()));
+        others.extend(rest);
+        others.truncate(max - of_lowest.len().min(max));
+        let mut found = [others, of_lowest].concat();
+        found.sort_unstable();
         let mut claimed = Vec::new();
         for (_, id) in found {
             let Some(row) = self.tasks.get_mut(&id) else { continue };
@@ -139,6 +182,7 @@ impl Rows {
             facts.timeout_ms = facts.timeout_ms.or(Some(settings.timeout_ms));
             claimed.push(claimed_task(id, row));
         }
+        self.count_turns(ask.service, claimed.len());
         claimed
     }
 
@@ -150,17 +194,20 @@ impl Rows {
         }
     }
 
-    pub(super) fn adopt(&mut self, by: DispatcherId, gone: Option<&[DispatcherId]>) -> Vec<OpenLease> {
+    pub(super) fn adopt(&mut self, by: DispatcherId, gone: Option<&[DispatcherId]>, now: TimeMs) -> Vec<OpenLease> {
+        let is_gone = |owner: DispatcherId| owner != by && gone.is_none_or(|gone| gone.contains(&owner));
+        self.let_go_of_workers(is_gone);
         let mut leases = Vec::new();
         for (id, row) in &mut self.tasks {
-            let Some(owner) = row.facts.owner else { continue };
-            if owner == by || gone.is_some_and(|gone| !gone.contains(&owner)) {
+            if !row.facts.owner.is_some_and(is_gone) {
                 continue;
             }
             row.facts.owner = Some(by);
             let attempt = self.attempts.get(&(*id, row.facts.epoch));
+            let task = claimed_task(*id, row);
             leases.push(OpenLease {
-                task: claimed_task(*id, row),
+                limit_until: limit_after_takeover(row.facts.limit_until, &task, now),
+                task,
                 worker: attempt.and_then(|a| a.worker.clone()),
                 handed_at: attempt.and_then(|a| a.handed_at),
                 began_at: attempt.and_then(|a| a.began_at),
@@ -196,15 +243,15 @@ impl Rows {
         max: usize,
         rule: fn(TaskFacts, Option<AttemptFacts>, TaskId, TimeMs) -> Decision<'static>,
         now: TimeMs,
-    ) -> Progress {
+    ) -> Piece {
+        let piece = self.piece(ids, max);
         for id in ids {
             let Some(facts) = self.tasks.get(id).map(|row| row.facts.clone()) else { continue };
             let epoch = facts.epoch;
             let attempt = self.attempts.get(&(*id, epoch)).cloned();
             self.apply(*id, epoch, rule(facts, attempt, *id, now));
         }
-        let next = ids.last().copied().filter(|_| ids.len() == max);
-        Progress { changed: ids.len() as u64, next }
+        piece
     }
 
     fn apply(&mut self, id: TaskId, epoch: Epoch, decision: Decision<'_>) -> Answer {

@@ -3,7 +3,7 @@
 //! Owns plain values only. A command is written down first, then carried out piece by piece, each piece and the place
 //! where the next one begins in one transaction, so that no piece is done twice whatever dies.
 
-use super::{ServiceSettings, TaskFilter};
+use super::{Progress, ServiceSettings, TaskFilter};
 use dispatcher_core::id::{LeaseId, TaskId, WorkerKey};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use serde::{Deserialize, Serialize};
@@ -63,6 +63,23 @@ pub enum Command {
         /// How many were new.
         added: u64,
     },
+}
+
+impl Command {
+    /// The word for it, as in its JSON.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Rerun { .. } => "rerun",
+            Self::Cancel { .. } => "cancel",
+            Self::Delete { .. } => "delete",
+            Self::PutService { .. } => "put_service",
+            Self::Pause { .. } => "pause",
+            Self::Resume { .. } => "resume",
+            Self::Drain { .. } => "drain",
+            Self::Import { .. } => "import",
+        }
+    }
 }
 
 /// A corpus or a service.
@@ -144,10 +161,60 @@ pub struct CommandOutcome {
 pub struct Step {
     /// Tasks or services changed by this piece.
     pub changed: u64,
-    /// Leases that this piece ended: their workers should stop.
+    /// Leases that were open and that this piece ended, in id order: their workers should stop. They are told only here:
+    /// where the answer is lost, a worker's result finds its lease stale, cancelled or unknown.
     pub revoked: Vec<LeaseId>,
     /// What became of the whole command, where this was the last piece. It is written down already.
     pub outcome: Option<CommandOutcome>,
+}
+
+/// What one piece of a command did, before it is written down.
+#[derive(Debug, Default)]
+pub(crate) struct Piece {
+    pub(crate) changed: u64,
+    pub(crate) revoked: Vec<LeaseId>,
+    /// The task after which the next piece begins; `None`: it was the last one.
+    pub(crate) next: Option<TaskId>,
+    pub(crate) error: Option<String>,
+}
+
+impl Piece {
+    /// The only piece of a command that changes so many services.
+    pub(crate) fn whole(changed: u64) -> Self {
+        Self { changed, ..Self::default() }
+    }
+
+    /// The last piece of a command that cannot be carried out.
+    pub(crate) fn refused(why: String) -> Self {
+        Self { error: Some(why), ..Self::default() }
+    }
+
+    /// The last piece of a command about something that there is not: a `service` or a `corpus`.
+    pub(crate) fn no_such(kind: &str, name: &str) -> Self {
+        Self::refused(format!("there is no {kind} {name:?}"))
+    }
+
+    /// What is told of it where no command was written down.
+    pub(crate) fn progress(self) -> Progress {
+        Progress { changed: self.changed, next: self.next }
+    }
+
+    /// What is told of it, when the pieces before it have changed so many.
+    pub(crate) fn step(self, before: u64) -> Step {
+        let Self { changed, revoked, next, error } = self;
+        let outcome = CommandOutcome { changed: before.saturating_add(changed), error };
+        Step { changed, revoked, outcome: next.is_none().then_some(outcome) }
+    }
+}
+
+impl Named {
+    /// `corpus` or `service`, and the name.
+    pub(crate) fn parts(&self) -> (&'static str, &str) {
+        match self {
+            Self::Corpus(name) => ("corpus", name),
+            Self::Service(name) => ("service", name),
+        }
+    }
 }
 
 /// Where to go on in a listing of commands, and which.

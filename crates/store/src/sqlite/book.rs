@@ -7,12 +7,12 @@ use super::bulk::Bulk;
 use super::decode::{self, Flaw, attempt_columns, task_columns};
 use super::error::fault;
 use super::setup::corrupt;
-use super::words::{origin_word, state_word, tally_word};
 use crate::limits::worst;
 use crate::model::{ErrorClass, StoreError};
+use crate::words::{origin_word, state_word, tally_word};
 use dispatcher_core::claim::Standing;
 use dispatcher_core::finalise::{Answer, AttemptFacts, Decision, Move, Papers, Policy, Tally, TaskFacts, own_reason};
-use dispatcher_core::id::{CorpusId, Epoch, Run, ServiceId, TaskId};
+use dispatcher_core::id::{CorpusId, Epoch, LeaseId, Run, ServiceId, TaskId};
 use dispatcher_core::report::Message;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -141,6 +141,12 @@ impl<'r> Book<'r> {
     /// Each task and its newest claim, in id order.
     pub(super) fn newest(&self) -> Vec<(TaskId, Epoch)> {
         self.tasks.iter().map(|(id, page)| (*id, page.facts.epoch)).collect()
+    }
+
+    /// The newest claim of each task whose lease is open, in id order.
+    pub(super) fn open_leases(&self) -> Vec<LeaseId> {
+        let open = self.tasks.iter().filter(|(_, page)| page.facts.owner.is_some());
+        open.map(|(id, page)| LeaseId { task: *id, run: page.facts.run, epoch: page.facts.epoch }).collect()
     }
 
     /// Decides something about a task with `rule`, which gets the facts, the attempt of `epoch` and what the service
@@ -324,7 +330,7 @@ impl<'r> Book<'r> {
                 }
                 for (n, m) in (0..).zip(papers.all_messages()) {
                     let row = messages.row().int(id.0).int(signed(epoch.0)).int(n);
-                    let row = row.word(super::words::severity_word(m.severity)).bytes(&m.category);
+                    let row = row.word(crate::words::severity_word(m.severity)).bytes(&m.category);
                     row.bytes(&m.what).bytes(&m.details).end();
                 }
             }

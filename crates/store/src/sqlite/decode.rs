@@ -3,8 +3,8 @@
 //! Owns two readings of a task's row: the strict one, for whatever is to be worked on, says what is wrong with a row
 //! that cannot be right; the lenient one, for listings, shows such a row as well as it can.
 
-use super::words::{ending_of, origin_of, severity_of, state_of, status_of};
 use crate::model::{PartRef, TaskRow};
+use crate::words::{ending_of, origin_of, severity_of, state_of, status_of};
 use dispatcher_core::claim::Standing;
 use dispatcher_core::finalise::{AttemptFacts, DispatcherId, TaskFacts, TaskState};
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, Run, ServiceId, TaskId, WorkerKey};
@@ -202,6 +202,7 @@ pub(super) fn listed(row: &SqliteRow) -> TaskRow {
         not_before: TimeMs(number(row, 11).unwrap_or(0)),
         last_cause: message_json(row, 15).unwrap_or(None),
         last_reason: message_json(row, 16).unwrap_or(None),
+        worst: None,
     }
 }
 

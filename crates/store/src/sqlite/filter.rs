@@ -1,8 +1,8 @@
 //! A [`TaskFilter`] as conditions on `tasks t`.
 
 use super::bulk::Bulk;
-use super::words::state_word;
 use crate::model::TaskFilter;
+use crate::words::state_word;
 use dispatcher_core::report::Status;
 use sqlx::{QueryBuilder, Sqlite};
 

@@ -5,7 +5,7 @@ use super::bulk::Bulk;
 use super::decode::{self, Flaw};
 use super::error::fault;
 use crate::DispatcherId;
-use crate::limits::PAGE;
+use crate::limits::{PAGE, limit_after_takeover};
 use crate::model::{Claim, ClaimedTask, DispatcherInfo, OpenLease, StoreError};
 use dispatcher_core::finalise::LONGEST_DELAY;
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, ServiceId, TaskId};
@@ -50,6 +50,28 @@ impl Drop for Handover {
         self.lost.add(self.tasks.iter().map(|t| t.lease));
     }
 }
+
+/// One in so many claimed tasks is taken from the lowest priority.
+const TURNS: i64 = crate::limits::TURNS as i64;
+
+/// Of service ?1 up to ?2 ready tasks, best first. Those whose turn it is, one in ?3 claimed tasks, are the lowest ids of
+/// the lowest priority that has any; where there is one priority only, that is the same as without turns.
+const READY: &str = "
+WITH lowest AS MATERIALIZED (
+  SELECT t.id FROM tasks t INDEXED BY tasks_ready
+  WHERE t.service = ?1 AND t.state = 'ready' AND t.not_before_ms = 0
+    AND t.priority = (SELECT p.priority FROM tasks p INDEXED BY tasks_ready
+      WHERE p.service = ?1 AND p.state = 'ready' AND p.not_before_ms = 0 ORDER BY p.priority LIMIT 1)
+  ORDER BY t.id LIMIT (?2 + (SELECT turn FROM services WHERE id = ?1)) / ?3),
+best AS MATERIALIZED (
+  SELECT t.id FROM tasks t INDEXED BY tasks_ready
+  WHERE t.service = ?1 AND t.state = 'ready' AND t.not_before_ms = 0 AND t.id NOT IN (SELECT id FROM lowest)
+  ORDER BY t.priority DESC, t.id LIMIT ?2 - (SELECT count(*) FROM lowest))
+SELECT t.id, t.run, t.epoch, t.corpus, t.entry, t.input_size, t.input_mtime_ns, t.charged,
+  coalesce(t.timeout_ms, s.timeout_ms), t.last_cause
+FROM services s CROSS JOIN (SELECT id FROM lowest UNION ALL SELECT id FROM best) v CROSS JOIN tasks t ON t.id = v.id
+WHERE s.id = ?1 AND NOT s.paused
+ORDER BY t.priority DESC, t.id";
 
 pub(super) async fn register(
     connection: &mut SqliteConnection,
@@ -100,18 +122,13 @@ async fn claim_ready(
     let failed = |e: sqlx::Error| fault(CLAIM, &e);
     let most = i64::try_from(ask.max.min(PAGE)).unwrap_or(0);
     wake_delayed(connection, ask.service, now).await?;
-    let rows = sqlx::query(
-        "SELECT t.id, t.run, t.epoch, t.corpus, t.entry, t.input_size, t.input_mtime_ns, t.charged,
-           coalesce(t.timeout_ms, s.timeout_ms), t.last_cause
-         FROM tasks t INDEXED BY tasks_ready CROSS JOIN services s ON s.id = t.service
-         WHERE t.service = ?1 AND t.state = 'ready' AND t.not_before_ms = 0 AND NOT s.paused
-         ORDER BY t.priority DESC, t.id LIMIT ?2",
-    )
-    .bind(ask.service.0)
-    .bind(most)
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(failed)?;
+    let rows = sqlx::query(READY)
+        .bind(ask.service.0)
+        .bind(most)
+        .bind(TURNS)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(failed)?;
     let (tasks, flawed) = sort_out(&rows, |row| claimed_task(row, ask.service, 1));
     book::set_all_aside(connection, &flawed, CLAIM).await?;
     if tasks.is_empty() {
@@ -126,9 +143,16 @@ async fn claim_ready(
     .bind(ids.into_json())
     .bind(ask.dispatcher.0)
     .bind(ask.service.0)
-    .execute(connection)
+    .execute(&mut *connection)
     .await
     .map_err(failed)?;
+    sqlx::query("UPDATE services SET turn = (turn + ?2) % ?3 WHERE id = ?1")
+        .bind(ask.service.0)
+        .bind(i64::try_from(tasks.len()).unwrap_or(0))
+        .bind(TURNS)
+        .execute(connection)
+        .await
+        .map_err(failed)?;
     Ok(tasks)
 }
 
@@ -176,7 +200,7 @@ pub(super) async fn adopt(
     connection: &mut SqliteConnection,
     by: DispatcherId,
     gone: Option<Vec<DispatcherId>>,
-    _now: TimeMs,
+    now: TimeMs,
 ) -> Result<Vec<OpenLease>, StoreError> {
     let failed = |e: sqlx::Error| fault(ADOPT, &e);
     let all = gone.is_none();
@@ -184,28 +208,39 @@ pub(super) async fn adopt(
     let rows = sqlx::query(
         "SELECT t.id, t.run, t.epoch, t.corpus, t.entry, t.input_size, t.input_mtime_ns, t.charged,
            coalesce(t.timeout_ms, s.timeout_ms, 0), t.last_cause, t.service, a.worker, a.incarnation, a.handed_ms,
-           a.began_ms
+           a.began_ms, t.limit_until_ms
          FROM tasks t INDEXED BY tasks_owned LEFT JOIN services s ON s.id = t.service
            LEFT JOIN attempts a ON a.task = t.id AND a.epoch = t.epoch
          WHERE t.owner IS NOT NULL AND t.owner <> ?2
            AND (?3 OR t.owner IN (SELECT value FROM json_each(?1)))
          ORDER BY t.id",
     )
-    .bind(gone)
+    .bind(&gone)
     .bind(by.0)
     .bind(all)
     .fetch_all(&mut *connection)
     .await
     .map_err(failed)?;
-    let (leases, flawed) = sort_out(&rows, open_lease);
+    let (leases, flawed) = sort_out(&rows, |row| open_lease(row, now));
     book::set_all_aside(connection, &flawed, ADOPT).await?;
     let ids = Bulk::numbers(leases.iter().map(|l| l.task.lease.task.0));
     sqlx::query("UPDATE tasks SET owner = ?2 WHERE id IN (SELECT value FROM json_each(?1))")
         .bind(ids.into_json())
         .bind(by.0)
-        .execute(connection)
+        .execute(&mut *connection)
         .await
         .map_err(failed)?;
+    // Nobody notes the workers of a dispatcher that is gone.
+    sqlx::query(
+        "UPDATE workers SET connected = 0 WHERE connected = 1 AND dispatcher <> ?2
+           AND (?3 OR dispatcher IN (SELECT value FROM json_each(?1)))",
+    )
+    .bind(gone)
+    .bind(by.0)
+    .bind(all)
+    .execute(connection)
+    .await
+    .map_err(failed)?;
     Ok(leases)
 }
 
@@ -239,10 +274,12 @@ fn claimed_task(row: &SqliteRow, service: ServiceId, step: u64) -> Result<Claime
     })
 }
 
-fn open_lease(row: &SqliteRow) -> Result<OpenLease, Flaw> {
-    let service = ServiceId(decode::number(row, 10)?);
+fn open_lease(row: &SqliteRow, now: TimeMs) -> Result<OpenLease, Flaw> {
+    let task = claimed_task(row, ServiceId(decode::number(row, 10)?), 0)?;
+    let stored = decode::maybe(row, 15)?.map(TimeMs);
     Ok(OpenLease {
-        task: claimed_task(row, service, 0)?,
+        limit_until: limit_after_takeover(stored, &task, now),
+        task,
         worker: decode::worker(row, 11)?,
         handed_at: decode::maybe(row, 13)?.map(TimeMs),
         began_at: decode::maybe(row, 14)?.map(TimeMs),

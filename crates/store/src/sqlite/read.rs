@@ -5,7 +5,7 @@ use super::decode::{self, Flaw, attempt_columns, task_columns};
 use super::error::fault;
 use super::filter;
 use super::setup::corrupt;
-use crate::limits::{CAUSES, PAGE};
+use crate::limits::{CAUSES, PAGE, worst};
 use crate::model::{AttemptRow, PartRef, Publication, ResultRow, StoreError, Story, Summary, TaskFilter, TaskRow};
 use dispatcher_core::id::{EntryName, Epoch, LeaseId, TaskId};
 use dispatcher_core::report::Message;
@@ -75,9 +75,31 @@ pub(super) async fn tasks(
     query.push_bind(after.0);
     filter::push(&mut query, &filter);
     query.push(" ORDER BY t.id LIMIT ").push_bind(limit(max));
-    let rows = query.build().fetch_all(connection).await.map_err(|e| fault(TASKS, &e))?;
-    Ok(rows.iter().map(decode::listed).collect())
+    let rows = query.build().fetch_all(&mut *connection).await.map_err(|e| fault(TASKS, &e))?;
+    let mut tasks: Vec<TaskRow> = rows.iter().map(decode::listed).collect();
+    let mut standing = Bulk::new();
+    for task in &tasks {
+        let epoch = task.standing.and_then(|s| i64::try_from(s.epoch.0).ok());
+        standing.row().int(task.id.0).opt(epoch).end();
+    }
+    let rows =
+        sqlx::query(WORST).bind(standing.into_json()).fetch_all(connection).await.map_err(|e| fault(TASKS, &e))?;
+    for row in &rows {
+        let at: usize = decode::count(row, 0).map_err(|why| corrupt(TASKS, why))?;
+        if let Some(task) = tasks.get_mut(at) {
+            task.worst = decode::message(row, 1).ok();
+        }
+    }
+    Ok(tasks)
 }
+
+/// The gravest message under each task and claim of ?1, the first of those equally grave.
+const WORST: &str = "
+SELECT v.key, m.severity, m.category, m.what, m.details
+FROM jsonb_each(?1) v CROSS JOIN messages m ON m.task = v.value ->> 0 AND m.epoch = v.value ->> 1
+  AND m.n = (SELECT w.n FROM messages w WHERE w.task = v.value ->> 0 AND w.epoch = v.value ->> 1
+    ORDER BY CASE w.severity WHEN 'invalid' THEN 0 WHEN 'fatal' THEN 1 WHEN 'error' THEN 2 WHEN 'warning' THEN 3
+      ELSE 4 END, w.n LIMIT 1)";
 
 pub(super) async fn story(connection: &mut SqliteConnection, task: TaskId) -> Result<Option<Story>, StoreError> {
     let failed = |e: sqlx::Error| fault(STORY, &e);
@@ -153,7 +175,10 @@ fn tell(
             parts: parts.remove(&a.epoch).unwrap_or_default(),
         });
     }
-    Ok(Story { task: decode::listed(task), attempts: tried, results: told })
+    let mut task = decode::listed(task);
+    let stands = task.standing.and_then(|s| told.iter().find(|result| result.epoch == s.epoch));
+    task.worst = stands.and_then(|result| worst(result.messages.iter()).cloned());
+    Ok(Story { task, attempts: tried, results: told })
 }
 
 fn by_epoch<T>(rows: &[SqliteRow], read: impl Fn(&SqliteRow) -> Result<T, Flaw>) -> Result<ByEpoch<T>, Flaw> {

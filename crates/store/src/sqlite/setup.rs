@@ -4,7 +4,7 @@ use super::bulk::Bulk;
 use super::commands;
 use super::decode;
 use super::error::fault;
-use crate::limits::{bad_row, check_entry, check_settings};
+use crate::limits::{bad_row, check_entry, check_name, check_settings};
 use crate::model::{Corpus, Entry, ErrorClass, Imported, Service, ServiceSettings, StoreError};
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
 use dispatcher_core::time::{SpanMs, TimeMs};
@@ -17,6 +17,13 @@ pub(super) const CORPORA: &str = "listing corpora";
 pub(super) const IMPORT: &str = "importing entries";
 pub(super) const ACCEPT: &str = "accepting changed inputs";
 
+/// The columns that [`service`] reads, in its order.
+macro_rules! service_columns {
+    () => {
+        "id, name, timeout_ms, budget, result_cap, retry_delay_ms, paused, max_in_flight, priority"
+    };
+}
+
 /// A service about to be stored.
 #[derive(Debug)]
 pub(super) struct NewService {
@@ -26,6 +33,7 @@ pub(super) struct NewService {
 
 impl NewService {
     pub(super) fn new(name: &str, settings: &ServiceSettings) -> Result<Self, StoreError> {
+        check_name("a service", name).map_err(|why| bad_row(PUT_SERVICE, why))?;
         check_settings(settings).map_err(|why| bad_row(PUT_SERVICE, why))?;
         Ok(Self { name: name.to_owned(), settings: settings.clone() })
     }
@@ -33,19 +41,23 @@ impl NewService {
     pub(super) async fn put(self, connection: &mut SqliteConnection) -> Result<Service, StoreError> {
         let Self { name, settings } = self;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let row = sqlx::query(
-            "INSERT INTO services (name, timeout_ms, budget, result_cap, retry_delay_ms, paused)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        let row = sqlx::query(concat!(
+            "INSERT INTO services (name, timeout_ms, budget, result_cap, retry_delay_ms, paused, max_in_flight, priority)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
              ON CONFLICT (name) DO UPDATE SET timeout_ms = excluded.timeout_ms, budget = excluded.budget,
-               result_cap = excluded.result_cap, retry_delay_ms = excluded.retry_delay_ms, paused = excluded.paused
-             RETURNING id, name, timeout_ms, budget, result_cap, retry_delay_ms, paused",
-        )
+               result_cap = excluded.result_cap, retry_delay_ms = excluded.retry_delay_ms, paused = excluded.paused,
+               max_in_flight = excluded.max_in_flight, priority = excluded.priority
+             RETURNING ",
+            service_columns!()
+        ))
         .bind(name)
         .bind(signed(settings.timeout_ms.0))
         .bind(i64::from(settings.budget))
         .bind(signed(settings.result_cap))
         .bind(signed(settings.retry_delay_ms.0))
         .bind(settings.paused)
+        .bind(settings.max_in_flight.map(i64::from))
+        .bind(i64::from(settings.priority))
         .fetch_one(connection)
         .await
         .map_err(|e| fault(PUT_SERVICE, &e))?;
@@ -54,16 +66,31 @@ impl NewService {
 }
 
 pub(super) async fn services(connection: &mut SqliteConnection) -> Result<Vec<Service>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT id, name, timeout_ms, budget, result_cap, retry_delay_ms, paused FROM services ORDER BY id",
-    )
-    .fetch_all(connection)
-    .await
-    .map_err(|e| fault(SERVICES, &e))?;
+    let rows = sqlx::query(concat!("SELECT ", service_columns!(), " FROM services ORDER BY id"))
+        .fetch_all(connection)
+        .await
+        .map_err(|e| fault(SERVICES, &e))?;
     rows.iter().map(service).collect::<Result<_, _>>().map_err(|why| corrupt(SERVICES, why))
 }
 
+/// The service of this name, if there is one.
+pub(super) async fn service_named(
+    connection: &mut SqliteConnection,
+    name: &str,
+    doing: &'static str,
+) -> Result<Option<Service>, StoreError> {
+    let row = sqlx::query(concat!("SELECT ", service_columns!(), " FROM services WHERE name = ?1"))
+        .bind(name)
+        .fetch_optional(connection)
+        .await
+        .map_err(|e| fault(doing, &e))?;
+    row.map(|row| service(&row).map_err(|why| corrupt(doing, why))).transpose()
+}
+
 fn service(row: &SqliteRow) -> Result<Service, decode::Flaw> {
+    let cap =
+        decode::maybe(row, 7)?.map(|n| u32::try_from(n).map_err(|_| format!("column 7 holds {n}"))).transpose()?;
+    let priority = decode::number(row, 8)?;
     Ok(Service {
         id: ServiceId(decode::number(row, 0)?),
         name: decode::text(row, 1)?,
@@ -73,7 +100,8 @@ fn service(row: &SqliteRow) -> Result<Service, decode::Flaw> {
             result_cap: decode::count(row, 4)?,
             retry_delay_ms: SpanMs(decode::count(row, 5)?),
             paused: decode::number(row, 6)? != 0,
-            ..ServiceSettings::default()
+            max_in_flight: cap,
+            priority: i32::try_from(priority).map_err(|_| format!("column 8 holds {priority}"))?,
         },
     })
 }
@@ -83,6 +111,7 @@ pub(super) async fn put_corpus(
     name: String,
     root: Vec<u8>,
 ) -> Result<Corpus, StoreError> {
+    check_name("a corpus", &name).map_err(|why| bad_row(PUT_CORPUS, why))?;
     let failed = |e: sqlx::Error| fault(PUT_CORPUS, &e);
     sqlx::query("INSERT INTO corpora (name, root, kind) VALUES (?1, ?2, 'ordinary') ON CONFLICT (name) DO NOTHING")
         .bind(&name)

@@ -18,6 +18,32 @@ async fn a_claim_takes_the_best_priority_first_and_then_the_lowest_id(kit: Kit) 
     assert_eq!(kit.claim(4).await, []);
 }
 
+// Rule X2. Case F65.
+async fn one_claimed_task_in_eight_is_of_the_lowest_priority(kit: Kit) {
+    let with = |name: &str, priority| Entry { priority, ..entry(name) };
+    let old: Vec<_> = (0..5).map(|n| with(&format!("old {n}"), -1)).collect();
+    let middle: Vec<_> = (0..5).map(|n| with(&format!("middle {n}"), 0)).collect();
+    let new: Vec<_> = (0..100).map(|n| with(&format!("new {n}"), 5)).collect();
+    for entries in [old, middle, new] {
+        kit.store.import(kit.service, kit.corpus, &entries).await.expect("imports");
+    }
+    let names = |claimed: Vec<dispatcher_store::ClaimedTask>| {
+        claimed.iter().map(|t| t.entry.to_string()).filter(|name| !name.starts_with("new")).collect::<Vec<_>>()
+    };
+    let mut one_by_one = Vec::new();
+    for _ in 0..16 {
+        one_by_one.extend(names(kit.claim(1).await));
+    }
+    assert_eq!(one_by_one, ["old 0", "old 1"], "claims of one take turns with each other");
+    assert_eq!(names(kit.claim(7).await), Vec::<String>::new());
+    assert_eq!(names(kit.claim(17).await), ["old 2", "old 3", "old 4"], "seven before it and seventeen make three");
+    assert_eq!(names(kit.claim(16).await), ["middle 0", "middle 1"], "then those are the lowest");
+    let rest = kit.claim(1_000).await;
+    assert_eq!((rest.len(), names(rest.clone()).len()), (54, 3), "nothing is left out and nothing comes twice");
+    assert!(names(rest.clone()).iter().all(|name| name.starts_with("middle")));
+    assert!(rest.iter().map(|t| t.lease.task).collect::<BTreeSet<_>>().len() == 54);
+}
+
 // Rules L3, L4.
 async fn a_claim_carries_all_that_its_lease_needs(kit: Kit) {
     kit.settings(|s| s.timeout_ms = SpanMs(1_500)).await;
@@ -118,6 +144,44 @@ async fn leases_are_taken_over_with_what_is_known_of_them(kit: Kit) {
     kit.assert_balanced().await;
 }
 
+// Rules L3, S4. Case F56.
+async fn a_lease_that_is_taken_over_keeps_its_limit_and_gets_no_longer_one(kit: Kit) {
+    kit.settings(|s| s.timeout_ms = SpanMs(100)).await;
+    kit.import(2).await;
+    let claimed = kit.claim(2).await;
+    kit.tell(ended(claimed[1].lease, Ending::RetryableCause)).await;
+    let retry = kit.claim(1).await[0].lease;
+    let begun = |lease| [handed_out(lease), Record::Began { lease, at: TimeMs(1_000) }];
+    kit.tell_all(&[begun(claimed[0].lease), begun(retry)].concat()).await;
+    // Taken over 50 ms later, then by a process whose clock was set back by a day, then late.
+    for (by, now, limits) in
+        [(7, 1_050, [1_100, 1_200]), (8, -86_400_000, [-86_399_900, -86_399_800]), (9, 9_000, [1_100, 1_200])]
+    {
+        let adopted = kit.store.adopt(DispatcherId(by), None, TimeMs(now)).await.expect("adopts");
+        let found: Vec<_> = adopted.iter().map(|lease| lease.limit_until).collect();
+        assert_eq!(found, limits.map(|limit| Some(TimeMs(limit))), "at {now}");
+    }
+    kit.tell(Record::Returned { lease: retry }).await;
+    let unsent = kit.claim(1).await[0].lease;
+    assert_eq!(unsent.task, retry.task);
+    let adopted = kit.store.adopt(DispatcherId(10), None, NOW).await.expect("adopts");
+    assert_eq!(adopted[1].limit_until, None, "nothing has begun");
+}
+
+// Rules A5, S4.
+async fn a_worker_that_comes_back_is_noted_once(kit: Kit) {
+    let lease = kit.one_lease().await;
+    let next = kit.store.register(&info(None), NOW).await.expect("registers");
+    kit.store.adopt(next, None, NOW).await.expect("adopts");
+    let before = kit.story(lease.task).await;
+    let again = Record::HandedOut { lease, worker: worker("another"), at: TimeMs(NOW.0 + 5) };
+    assert_eq!(kit.tell_all(&[again.clone(), again]).await, [Answer::Noted, Answer::Noted]);
+    assert_eq!(kit.tell(Record::Began { lease, at: TimeMs(NOW.0 + 6) }).await, Answer::Noted);
+    assert_eq!(kit.story(lease.task).await, before);
+    assert_eq!(kit.store.audit().await.expect("audits").dispatched, 1);
+    kit.assert_balanced().await;
+}
+
 // Rules C2, S4, A1.
 async fn an_attempt_that_outlives_its_tasks_end_is_taken_over_too(kit: Kit) {
     let old = kit.one_lease().await;
@@ -188,6 +252,7 @@ fn info(id: Option<DispatcherId>) -> DispatcherInfo {
 
 both_stores!(
     a_claim_takes_the_best_priority_first_and_then_the_lowest_id,
+    one_claimed_task_in_eight_is_of_the_lowest_priority,
     a_claim_carries_all_that_its_lease_needs,
     retries_keep_the_runs_time_out_and_a_rerun_reads_it_afresh,
     a_paused_or_unknown_service_gives_nothing_out,
@@ -195,6 +260,8 @@ both_stores!(
     a_delayed_retry_is_not_handed_out_early,
     a_clock_that_was_set_back_does_not_hide_a_delayed_retry,
     leases_are_taken_over_with_what_is_known_of_them,
+    a_lease_that_is_taken_over_keeps_its_limit_and_gets_no_longer_one,
+    a_worker_that_comes_back_is_noted_once,
     an_attempt_that_outlives_its_tasks_end_is_taken_over_too,
     a_dispatcher_beats_under_its_own_number,
     many_claimers_share_the_tasks_without_overlap,

@@ -8,7 +8,14 @@ use dispatcher_store::{Entry, ErrorClass, Imported, ServiceSettings, TaskState};
 
 // Rule G7.
 async fn a_service_is_made_once_and_its_settings_change(kit: Kit) {
-    let settings = ServiceSettings { budget: 7, paused: true, retry_delay_ms: SpanMs(5), ..Default::default() };
+    let settings = ServiceSettings {
+        budget: 7,
+        paused: true,
+        retry_delay_ms: SpanMs(5),
+        max_in_flight: Some(9),
+        priority: -4,
+        ..Default::default()
+    };
     let changed = kit.store.put_service("first", &settings).await.expect("changes");
     assert_eq!((changed.id, &changed.settings), (kit.service, &settings));
     let second = kit.store.put_service("second", &ServiceSettings::default()).await.expect("makes");
@@ -18,9 +25,12 @@ async fn a_service_is_made_once_and_its_settings_change(kit: Kit) {
 
 // Case F53.
 async fn settings_that_cannot_be_stored_are_refused(kit: Kit) {
-    let settings = ServiceSettings { result_cap: u64::MAX, ..Default::default() };
-    let refused = kit.store.put_service("first", &settings).await.expect_err("refuses");
-    assert_eq!(refused.class, ErrorClass::BadRow);
+    let endless = ServiceSettings { result_cap: u64::MAX, ..Default::default() };
+    let nothing = ServiceSettings { max_in_flight: Some(0), ..Default::default() };
+    for settings in [endless, nothing] {
+        let refused = kit.store.put_service("first", &settings).await.expect_err("refuses");
+        assert_eq!(refused.class, ErrorClass::BadRow);
+    }
 }
 
 // Rule G8.
@@ -30,7 +40,7 @@ async fn a_corpus_keeps_its_root(kit: Kit) {
     let other = kit.store.put_corpus("papers", b"/elsewhere").await.expect_err("another root");
     assert_eq!(other.class, ErrorClass::Conflict);
     assert!(other.why.contains("/papers") && other.why.contains("/elsewhere"), "{other}");
-    let bytes = kit.store.put_corpus("\0 odd", b"/\xff\0").await.expect("bytes");
+    let bytes = kit.store.put_corpus("odd", b"/\xff\0").await.expect("bytes");
     assert_eq!(kit.store.corpora().await.expect("lists"), [again, bytes]);
 }
 

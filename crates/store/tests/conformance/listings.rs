@@ -43,6 +43,41 @@ async fn a_summary_counts_states_statuses_and_causes(kit: Kit) {
     assert_eq!((none.total, none.by_state.len(), none.unpublished), (0, 0, 0));
 }
 
+async fn a_listing_says_the_gravest_of_what_stands(kit: Kit) {
+    kit.import(5).await;
+    let claimed = kit.claim(4).await;
+    let say = |severity, what: &str| Message {
+        severity,
+        category: "c".into(),
+        what: what.into(),
+        details: format!("{what} at length"),
+    };
+    let said = |n: usize, messages: Vec<Message>| Record::Result {
+        lease: claimed[n].lease,
+        worker: crate::kit::worker("w"),
+        status: Status::Error,
+        messages,
+        parts: vec![],
+        at: NOW,
+    };
+    let (info, error, later) = (say(Severity::Info, "i"), say(Severity::Error, "e"), say(Severity::Error, "later"));
+    kit.tell_all(&[
+        said(0, vec![info.clone(), error.clone(), later]),
+        said(1, vec![info.clone()]),
+        said(2, vec![]),
+        ended(claimed[3].lease, Ending::RetryableCause),
+    ])
+    .await;
+    let rows = kit.all().await;
+    let worst: Vec<_> = rows.iter().map(|row| row.worst.as_ref()).collect();
+    assert_eq!(worst, [Some(&error), Some(&info), None, None, None]);
+    for row in &rows {
+        assert_eq!(&kit.story(row.id).await.task, row);
+    }
+    kit.store.rerun(&TaskFilter::default(), TaskId(0), 99, NOW).await.expect("reruns");
+    assert!(kit.all().await.iter().all(|row| row.worst.is_none()), "nothing stands in the new run");
+}
+
 // Rule C8.
 async fn results_wait_to_be_published_in_the_order_of_their_commits(kit: Kit) {
     kit.import(3).await;
@@ -124,6 +159,7 @@ async fn tasks_come_in_pages(kit: Kit) {
 }
 
 both_stores!(
+    a_listing_says_the_gravest_of_what_stands,
     a_summary_counts_states_statuses_and_causes,
     results_wait_to_be_published_in_the_order_of_their_commits,
     only_the_winner_of_a_task_waits_to_be_published,

@@ -3,7 +3,7 @@
 use crate::kit::{Kit, NOW, STORED};
 use dispatcher_core::id::{EntryName, WorkerKey};
 use dispatcher_core::report::{Ending, Message, Severity, Status};
-use dispatcher_store::{DispatcherInfo, Entry, PartRef, Record, ServiceSettings, TaskFilter};
+use dispatcher_store::{DispatcherInfo, Entry, ErrorClass, PartRef, Record, ServiceSettings, TaskFilter};
 
 /// Texts that have hurt others: NUL, what JSON and SQL escape, control characters, marks of direction, non-characters.
 const TEXTS: [&str; 12] = [
@@ -75,13 +75,39 @@ async fn names_of_entries_services_and_hosts_come_back_as_they_went_in(kit: Kit)
     let claimed: Vec<_> = kit.claim(1_000).await.into_iter().map(|t| t.entry.0).collect();
     assert_eq!(claimed, bytes);
     for text in TEXTS {
-        let service = kit.store.put_service(text, &ServiceSettings::default()).await.expect("makes");
+        let host = DispatcherInfo { id: None, host: text.into(), endpoint: text.into() };
+        kit.store.register(&host, NOW).await.expect("registers");
+        let service = kit.store.put_service(text, &ServiceSettings::default()).await;
+        if text.is_empty() || text.contains(|c: char| c == '/' || c.is_control()) {
+            assert_eq!(service.expect_err("no name for a folder").class, ErrorClass::BadRow, "{text:?}");
+            continue;
+        }
+        let service = service.expect("makes");
         assert_eq!(service.name, text);
         let again = kit.store.put_service(text, &ServiceSettings::default()).await.expect("finds");
         assert_eq!(service.id, again.id);
-        let host = DispatcherInfo { id: None, host: text.into(), endpoint: text.into() };
-        kit.store.register(&host, NOW).await.expect("registers");
     }
 }
 
-both_stores!(every_text_comes_back_as_it_went_in, names_of_entries_services_and_hosts_come_back_as_they_went_in,);
+// Case F53.
+async fn a_name_that_cannot_be_a_folder_is_refused_and_told_what_is_allowed(kit: Kit) {
+    let long = "x".repeat(201);
+    for name in ["", ".", "..", "a/b", "/", "nul\0", "new\nline", "del\u{7f}", "\u{85}", &long] {
+        let service = kit.store.put_service(name, &ServiceSettings::default()).await.expect_err("refuses");
+        let corpus = kit.store.put_corpus(name, b"/x").await.expect_err("refuses");
+        for refused in [service, corpus] {
+            assert_eq!(refused.class, ErrorClass::BadRow, "{name:?}");
+            assert!(refused.why.contains("allowed are 1 to 200 bytes"), "{refused}");
+        }
+    }
+    for name in ["x", "...", ".hidden", "tex to html", "漢字", &long[1..]] {
+        assert_eq!(kit.store.put_service(name, &ServiceSettings::default()).await.expect("makes").name, name);
+        assert_eq!(kit.store.put_corpus(name, b"/x").await.expect("makes").name, name);
+    }
+}
+
+both_stores!(
+    every_text_comes_back_as_it_went_in,
+    names_of_entries_services_and_hosts_come_back_as_they_went_in,
+    a_name_that_cannot_be_a_folder_is_refused_and_told_what_is_allowed,
+);

@@ -1,9 +1,9 @@
-//! The words that stand in the database for states, statuses, origins, severities and counters.
+//! The words that stand in a database for states, statuses, origins, severities and counters.
 
 use dispatcher_core::finalise::{Tally, TaskState};
 use dispatcher_core::report::{Ending, Origin, Severity, Status};
 
-pub(super) const STATES: [TaskState; 5] =
+pub(crate) const STATES: [TaskState; 5] =
     [TaskState::Ready, TaskState::Leased, TaskState::Done, TaskState::Dead, TaskState::Cancelled];
 
 const ORIGINS: [Origin; 3] = [Origin::Worker, Origin::ReaperStandIn, Origin::LastAttemptStandIn];
@@ -11,7 +11,7 @@ const ORIGINS: [Origin; 3] = [Origin::Worker, Origin::ReaperStandIn, Origin::Las
 const SEVERITIES: [Severity; 5] =
     [Severity::Info, Severity::Warning, Severity::Error, Severity::Fatal, Severity::Invalid];
 
-pub(super) const fn state_word(state: TaskState) -> &'static str {
+pub(crate) const fn state_word(state: TaskState) -> &'static str {
     match state {
         TaskState::Ready => "ready",
         TaskState::Leased => "leased",
@@ -21,7 +21,7 @@ pub(super) const fn state_word(state: TaskState) -> &'static str {
     }
 }
 
-pub(super) const fn origin_word(origin: Origin) -> &'static str {
+pub(crate) const fn origin_word(origin: Origin) -> &'static str {
     match origin {
         Origin::Worker => "worker",
         Origin::ReaperStandIn => "reaper_stand_in",
@@ -29,7 +29,7 @@ pub(super) const fn origin_word(origin: Origin) -> &'static str {
     }
 }
 
-pub(super) const fn severity_word(severity: Severity) -> &'static str {
+pub(crate) const fn severity_word(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "info",
         Severity::Warning => "warning",
@@ -39,7 +39,7 @@ pub(super) const fn severity_word(severity: Severity) -> &'static str {
     }
 }
 
-pub(super) const fn tally_word(tally: Tally) -> &'static str {
+pub(crate) const fn tally_word(tally: Tally) -> &'static str {
     match tally {
         Tally::Dispatched => "dispatched",
         Tally::Ending(ending) => ending.as_str(),
@@ -50,22 +50,22 @@ pub(super) const fn tally_word(tally: Tally) -> &'static str {
     }
 }
 
-pub(super) fn state_of(word: &str) -> Option<TaskState> {
+pub(crate) fn state_of(word: &str) -> Option<TaskState> {
     STATES.into_iter().find(|s| state_word(*s) == word)
 }
 
-pub(super) fn status_of(word: &str) -> Option<Status> {
+pub(crate) fn status_of(word: &str) -> Option<Status> {
     Status::ALL.into_iter().find(|s| s.as_str() == word)
 }
 
-pub(super) fn origin_of(word: &str) -> Option<Origin> {
+pub(crate) fn origin_of(word: &str) -> Option<Origin> {
     ORIGINS.into_iter().find(|o| origin_word(*o) == word)
 }
 
-pub(super) fn ending_of(word: &str) -> Option<Ending> {
+pub(crate) fn ending_of(word: &str) -> Option<Ending> {
     Ending::ALL.into_iter().find(|e| e.as_str() == word)
 }
 
-pub(super) fn severity_of(word: &str) -> Option<Severity> {
+pub(crate) fn severity_of(word: &str) -> Option<Severity> {
     SEVERITIES.into_iter().find(|s| severity_word(*s) == word)
 }
