@@ -44,20 +44,22 @@ pub trait Store: Send + Sync {
     async fn corpora(&self) -> Result<Vec<Corpus>, StoreError>;
     /// Adds the entries that the corpus does not have for the service, ready and in their first run. Atomic for each
     /// 1,024 entries; a repeat adds only what is new. An entry whose size or time differs from its row is counted and
-    /// listed as changed and left alone.
+    /// listed as changed and left alone. A service or corpus that there is not (any more) is [`StoreError`] of class conflict.
     async fn import(&self, service: ServiceId, corpus: CorpusId, entries: &[Entry]) -> Result<Imported, StoreError>;
 
     /// Makes this process known (or beats for it), and returns its id.
     async fn register(&self, dispatcher: &DispatcherInfo, now: TimeMs) -> Result<DispatcherId, StoreError>;
-    /// Takes over every lease whose dispatcher is in `gone`, or none for all but `by`. Returns them in id order.
+    /// Takes over every lease whose dispatcher is in `gone`, or none for all but `by`. Returns them in id order. The
+    /// workers of those dispatchers count as not connected from then on.
     async fn adopt(
         &self,
         by: DispatcherId,
         gone: Option<&[DispatcherId]>,
         now: TimeMs,
     ) -> Result<Vec<OpenLease>, StoreError>;
-    /// Leases up to `max` ready tasks of a service to a dispatcher, best priority first, then lowest id. Raises the
-    /// epoch of each. A claim whose caller is gone before it has the answer is given back by the next one. At most
+    /// Leases up to `max` ready tasks of a service to a dispatcher, best priority first, then lowest id; but one in
+    /// [`limits::TURNS`] claimed tasks, also over several claims, is one of the lowest priority that has ready ones, the
+    /// lowest id first. Raises the epoch of each. None where the service is paused. A claim whose caller is gone before it has the answer is given back by the next one. At most
     /// [`limits::PAGE`] tasks.
     async fn claim(&self, ask: &Claim, now: TimeMs) -> Result<Vec<ClaimedTask>, StoreError>;
     /// Writes a batch: hand-outs, begins, results, endings with their requeues and dead letters, publications. One
@@ -68,9 +70,10 @@ pub trait Store: Send + Sync {
     async fn unpublished(&self, after: Option<LeaseId>, max: usize) -> Result<Vec<Publication>, StoreError>;
 
     /// Begins a new run of up to `max` tasks that match, with ids above `after`. Returns how far it came; `None` when it
-    /// is through. A leased task's current attempt becomes stale.
+    /// is through. A leased task's current attempt becomes stale. A piece takes [`limits::PIECE`] tasks at most, and may
+    /// take fewer, even none, and not be the last one.
     async fn rerun(&self, filter: &TaskFilter, after: TaskId, max: usize, now: TimeMs) -> Result<Progress, StoreError>;
-    /// Cancels up to `max` tasks that match and are not over, with ids above `after`.
+    /// Cancels up to `max` tasks that match and are not over, with ids above `after`, in pieces like a rerun's.
     async fn cancel(&self, filter: &TaskFilter, after: TaskId, max: usize, now: TimeMs)
     -> Result<Progress, StoreError>;
     /// Takes the newly seen size and time of inputs as right, and begins a new run of each.
@@ -82,18 +85,23 @@ pub trait Store: Send + Sync {
         now: TimeMs,
     ) -> Result<u64, StoreError>;
 
-    /// Writes a command down, to be carried out by whoever has the state folder; returns its number.
+    /// Writes a command down, to be carried out by whoever has the state folder; returns its number. A repeat is another
+    /// command.
     async fn submit(&self, command: &Command, actor: &str, now: TimeMs) -> Result<CommandId, StoreError>;
-    /// Carries out the next piece of a command, of at most `max` tasks, and remembers in the same transaction where the
-    /// following one begins; the last piece writes the outcome down. A command that is through already, or that the
-    /// store does not carry out itself, changes nothing and says its outcome, if there is one.
+    /// Carries out the next piece of a command, of at most `max` tasks and [`limits::PIECE`], and remembers in the same
+    /// transaction where the following one begins; the last piece writes the outcome down. A piece may change nothing
+    /// and not be the last one. What cannot be carried out is an outcome with the reason. A command that is through
+    /// already, or that the store does not carry out itself, changes nothing and says its outcome, if there is one. A
+    /// command that there is not is [`StoreError`] of class conflict.
     async fn step(&self, command: CommandId, max: usize, now: TimeMs) -> Result<Step, StoreError>;
-    /// Writes down what became of a command that the store does not carry out itself.
+    /// Writes down what became of a command that the store does not carry out itself. What was written down first stands.
+    /// A command that there is not is [`StoreError`] of class conflict.
     async fn conclude(&self, command: CommandId, outcome: &CommandOutcome, now: TimeMs) -> Result<(), StoreError>;
     /// Commands, in the order in which they were given.
     async fn commands(&self, page: &CommandPage) -> Result<Vec<CommandRow>, StoreError>;
 
-    /// Notes how the workers of a dispatcher are; who is not in `notes` counts as not connected.
+    /// Notes how the workers of a dispatcher are; who is not in `notes` counts as not connected. The
+    /// [`limits::WORKERS`] lives heard most recently are kept. No lease hangs on them.
     async fn note_workers(&self, by: DispatcherId, notes: &[WorkerNote]) -> Result<(), StoreError>;
     /// The workers heard most recently, at most `max`.
     async fn workers(&self, max: usize) -> Result<Vec<WorkerRow>, StoreError>;

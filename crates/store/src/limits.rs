@@ -2,6 +2,7 @@
 
 use crate::model::{ClaimedTask, Entry, ErrorClass, ServiceSettings, StoreError};
 use dispatcher_core::finalise::{PartRef, Record};
+use dispatcher_core::id::{CorpusId, ServiceId};
 use dispatcher_core::report::Message;
 use dispatcher_core::time::TimeMs;
 use std::collections::HashSet;
@@ -19,7 +20,7 @@ pub const BATCH: usize = 16_384;
 pub const PAGE: usize = 10_000;
 
 /// How many tasks one piece of a command changes at most, whatever is asked for.
-pub const PIECE: usize = 1_000;
+pub const PIECE: usize = 500;
 
 /// How many tasks one piece of a command looks at, to find those it means: few that match among many do not hold up
 /// the writer either.
@@ -88,6 +89,15 @@ pub(crate) fn check_entry(entry: &Entry) -> Result<(), String> {
         return Err(format!("the name of an entry has {} bytes, more than {MAX_ENTRY}", entry.name.0.len()));
     }
     whole(entry.size, "the size of an entry").map(drop)
+}
+
+/// Whether there are the service and the corpus that entries are imported for.
+pub(crate) fn check_places(there: (bool, bool), service: ServiceId, corpus: CorpusId) -> Result<(), String> {
+    match there {
+        (true, true) => Ok(()),
+        (false, _) => Err(format!("there is no service {}", service.0)),
+        (true, false) => Err(format!("there is no corpus {}", corpus.0)),
+    }
 }
 
 pub(crate) fn check_record(record: &Record) -> Result<(), String> {

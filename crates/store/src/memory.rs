@@ -86,6 +86,12 @@ impl Store for MemoryStore {
         while let Some(chunk) = limits::next_chunk(&mut rest) {
             check_all(chunk)?;
             let mut rows = self.rows();
+            let there = (rows.services.iter().any(|s| s.id == service), rows.corpora.iter().any(|c| c.id == corpus));
+            limits::check_places(there, service, corpus).map_err(|why| StoreError {
+                class: ErrorClass::Conflict,
+                doing: "importing entries",
+                why,
+            })?;
             chunk.iter().for_each(|entry| rows.import(service, corpus, entry, &mut imported));
         }
         Ok(imported)

@@ -2,9 +2,11 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on says so and stops")]
 
-use dispatcher_core::time::TimeMs;
+use dispatcher_core::id::TaskId;
+use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::{
-    DispatcherInfo, Durability, ErrorClass, ServiceSettings, SqliteOptions, SqliteStore, Store, StoreError,
+    Command, CommandPage, DispatcherInfo, Durability, ErrorClass, ServiceSettings, SqliteOptions, SqliteStore, Store,
+    StoreError,
 };
 use sqlx::ConnectOptions;
 use std::os::unix::fs::PermissionsExt;
@@ -18,6 +20,83 @@ async fn meddle(path: &Path, sql: &'static str) {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path).create_if_missing(true);
     let mut connection = options.connect().await.expect("connects");
     sqlx::raw_sql(sql).execute(&mut connection).await.expect("meddles");
+}
+
+/// A file as the first version of this program left it: its schema, its marks, and a row of each kind.
+const FIRST_VERSION: &str = concat!(
+    "PRAGMA journal_mode = wal; BEGIN;",
+    include_str!("../src/sqlite/migrations/1.sql"),
+    "PRAGMA application_id = 0x44697370; PRAGMA user_version = 1;
+     INSERT INTO settings VALUES ('token_key', zeroblob(32));
+     INSERT INTO services VALUES (3, 'old', 1000, 2, 30, 4, 1);
+     INSERT INTO corpora VALUES (5, 'papers', CAST('/p' AS BLOB), 'ordinary', NULL);
+     INSERT INTO dispatchers VALUES (1, 'h', 'e', NULL, 7, 'live');
+     INSERT INTO workers VALUES ('w', '1', 1, 10, 20);
+     INSERT INTO tasks VALUES (8, 3, 5, CAST('a' AS BLOB), 1, 2, 'done', 1, 1, 1, 0, 1000, 0, 0, NULL, NULL, 1, 'fatal',
+       'worker', NULL, NULL);
+     INSERT INTO tasks VALUES (9, 3, 5, CAST('b' AS BLOB), 1, 2, 'leased', 1, 1, 0, 0, 1000, 0, 0, 1, 5000, NULL, NULL,
+       NULL, NULL, NULL);
+     INSERT INTO attempts VALUES (8, 1, 1, 1, 'w', '1', 11, 12, 13, 'accepted', 1, NULL);
+     INSERT INTO attempts VALUES (9, 1, 1, 1, 'w', '1', 14, 15, NULL, NULL, 0, NULL);
+     INSERT INTO results VALUES (1, 8, 1, 1, 'fatal', 'worker', 1, 'c', 'x');
+     INSERT INTO messages VALUES (8, 1, 0, 'fatal', 'c', 'x', 'd');
+     INSERT INTO counters VALUES (1, 3, 5, 'w', 'dispatched', 2), (1, 3, 5, 'w', 'accepted', 1);
+     INSERT INTO control (at_ms, actor, kind, args) VALUES (4, 'a', 'drain', '{\"kind\":\"drain\",\"wait\":true}');
+     COMMIT"
+);
+
+// Case F76.
+#[test]
+fn a_database_of_the_first_version_is_brought_up_to_date_once_by_many_at_a_time_and_keeps_its_rows() {
+    for round in 0..10 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tasks.db");
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runs");
+        runtime().block_on(meddle(&path, FIRST_VERSION));
+        std::thread::scope(|scope| {
+            let openers: Vec<_> = (0..8)
+                .map(|n: i32| {
+                    let (path, runtime) = (&path, runtime());
+                    scope.spawn(move || {
+                        runtime.block_on(async {
+                            let store = open(path).await.expect("opens");
+                            assert_eq!(store.token_key().await.expect("a key"), [0; 32], "round {round}: the same key");
+                            store.put_service(&n.to_string(), &ServiceSettings::default()).await.expect("writes");
+                        });
+                    })
+                })
+                .collect();
+            openers.into_iter().for_each(|o| o.join().expect("joins"));
+        });
+        runtime().block_on(assert_first_version_kept(&path));
+    }
+}
+
+async fn assert_first_version_kept(path: &Path) {
+    let store = open(path).await.expect("opens");
+    let services = store.services().await.expect("lists");
+    assert_eq!(services.len(), 9);
+    let old = ServiceSettings {
+        timeout_ms: SpanMs(1_000),
+        budget: 2,
+        result_cap: 30,
+        retry_delay_ms: SpanMs(4),
+        paused: true,
+        ..Default::default()
+    };
+    assert_eq!((services[0].id.0, services[0].name.as_str(), &services[0].settings), (3, "old", &old));
+    assert_eq!(store.put_corpus("papers", b"/p").await.expect("finds").id.0, 5);
+    assert_eq!(store.put_corpus("next", b"/n").await.expect("makes").id.0, 6);
+    let tasks = store.tasks(&Default::default(), TaskId(0), 9).await.expect("lists");
+    assert_eq!(tasks.iter().map(|t| (t.id.0, t.worst.is_some())).collect::<Vec<_>>(), [(8, true), (9, false)]);
+    let workers = store.workers(9).await.expect("lists");
+    let [worker] = workers.as_slice() else { unreachable!("one worker: {workers:?}") };
+    assert_eq!((worker.first_at, worker.heard_at, worker.connected), (TimeMs(10), TimeMs(20), false));
+    assert_eq!(worker.current, [(TaskId(9), Some(TimeMs(15)))]);
+    let open_ones = CommandPage { open: true, max: 9, ..Default::default() };
+    let commands = store.commands(&open_ones).await.expect("lists");
+    assert_eq!(commands.into_iter().filter_map(|c| c.command).collect::<Vec<_>>(), [Command::Drain { wait: true }]);
+    assert_eq!(store.audit().await.expect("audits").differences, []);
 }
 
 // Case F76.

@@ -32,7 +32,7 @@ pub enum Command {
         /// Which.
         what: Named,
     },
-    /// Makes a service, or changes what is given of its settings.
+    /// Makes a service, or changes what is given of its settings. Changes 0 services where all of it is so already.
     PutService {
         /// Its name.
         name: String,
@@ -262,13 +262,14 @@ pub struct WorkerRow {
     pub first_at: TimeMs,
     /// When it was heard last.
     pub heard_at: TimeMs,
-    /// Attempts of this name (all its incarnations) by ending, `dispatched` beside them.
+    /// Attempts of this name (all its incarnations) by ending, `dispatched` beside them, those that there are, in the order
+    /// of their words.
     pub counts: Vec<(String, u64)>,
     /// Tasks that this incarnation has now: task and when work began.
     pub current: Vec<(TaskId, Option<TimeMs>)>,
 }
 
-/// A line of the books, summed over dispatchers (rule A1).
+/// A line of the books, summed over dispatchers (rule A1); never zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BookLine {
     /// The service's name; empty where it is not known.

@@ -4,7 +4,7 @@ use super::bulk::Bulk;
 use super::commands;
 use super::decode;
 use super::error::fault;
-use crate::limits::{bad_row, check_entry, check_name, check_settings};
+use crate::limits::{self, bad_row, check_entry, check_name, check_settings};
 use crate::model::{Corpus, Entry, ErrorClass, Imported, Service, ServiceSettings, StoreError};
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
 use dispatcher_core::time::{SpanMs, TimeMs};
@@ -24,6 +24,18 @@ macro_rules! service_columns {
     };
 }
 
+const CHANGE_SERVICE: &str = concat!(
+    "UPDATE services SET timeout_ms = ?2, budget = ?3, result_cap = ?4, retry_delay_ms = ?5, paused = ?6,
+       max_in_flight = ?7, priority = ?8 WHERE name = ?1 RETURNING ",
+    service_columns!()
+);
+
+const MAKE_SERVICE: &str = concat!(
+    "INSERT INTO services (name, timeout_ms, budget, result_cap, retry_delay_ms, paused, max_in_flight, priority)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING ",
+    service_columns!()
+);
+
 /// A service about to be stored.
 #[derive(Debug)]
 pub(super) struct NewService {
@@ -41,27 +53,25 @@ impl NewService {
     pub(super) async fn put(self, connection: &mut SqliteConnection) -> Result<Service, StoreError> {
         let Self { name, settings } = self;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let row = sqlx::query(concat!(
-            "INSERT INTO services (name, timeout_ms, budget, result_cap, retry_delay_ms, paused, max_in_flight, priority)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-             ON CONFLICT (name) DO UPDATE SET timeout_ms = excluded.timeout_ms, budget = excluded.budget,
-               result_cap = excluded.result_cap, retry_delay_ms = excluded.retry_delay_ms, paused = excluded.paused,
-               max_in_flight = excluded.max_in_flight, priority = excluded.priority
-             RETURNING ",
-            service_columns!()
-        ))
-        .bind(name)
-        .bind(signed(settings.timeout_ms.0))
-        .bind(i64::from(settings.budget))
-        .bind(signed(settings.result_cap))
-        .bind(signed(settings.retry_delay_ms.0))
-        .bind(settings.paused)
-        .bind(settings.max_in_flight.map(i64::from))
-        .bind(i64::from(settings.priority))
-        .fetch_one(connection)
-        .await
-        .map_err(|e| fault(PUT_SERVICE, &e))?;
-        service(&row).map_err(|why| corrupt(PUT_SERVICE, why))
+        // Looked for first: an insert that meets its own name uses up a number.
+        for sql in [CHANGE_SERVICE, MAKE_SERVICE] {
+            let row = sqlx::query(sql)
+                .bind(&name)
+                .bind(signed(settings.timeout_ms.0))
+                .bind(i64::from(settings.budget))
+                .bind(signed(settings.result_cap))
+                .bind(signed(settings.retry_delay_ms.0))
+                .bind(settings.paused)
+                .bind(settings.max_in_flight.map(i64::from))
+                .bind(i64::from(settings.priority))
+                .fetch_optional(&mut *connection)
+                .await
+                .map_err(|e| fault(PUT_SERVICE, &e))?;
+            if let Some(row) = row {
+                return service(&row).map_err(|why| corrupt(PUT_SERVICE, why));
+            }
+        }
+        Err(corrupt(PUT_SERVICE, format!("the service {name:?} was neither there nor made")))
     }
 }
 
@@ -113,12 +123,16 @@ pub(super) async fn put_corpus(
 ) -> Result<Corpus, StoreError> {
     check_name("a corpus", &name).map_err(|why| bad_row(PUT_CORPUS, why))?;
     let failed = |e: sqlx::Error| fault(PUT_CORPUS, &e);
-    sqlx::query("INSERT INTO corpora (name, root, kind) VALUES (?1, ?2, 'ordinary') ON CONFLICT (name) DO NOTHING")
-        .bind(&name)
-        .bind(&root)
-        .execute(&mut *connection)
-        .await
-        .map_err(failed)?;
+    // Looked for first: an insert that meets its own name uses up a number.
+    sqlx::query(
+        "INSERT INTO corpora (name, root, kind)
+         SELECT ?1, ?2, 'ordinary' WHERE NOT EXISTS (SELECT 1 FROM corpora WHERE name = ?1)",
+    )
+    .bind(&name)
+    .bind(&root)
+    .execute(&mut *connection)
+    .await
+    .map_err(failed)?;
     let row = sqlx::query("SELECT id, name, root, parent FROM corpora WHERE name = ?1")
         .bind(&name)
         .fetch_one(connection)
@@ -180,6 +194,7 @@ impl Chunk {
     /// Adds what is new, and compares the rest with its rows.
     pub(super) async fn import(self, connection: &mut SqliteConnection) -> Result<Imported, StoreError> {
         let given = self.entries.len() as u64;
+        self.check_places(connection).await?;
         // Most chunks are all new; looking for each of their entries first would take twice as long.
         let added = match self.insert(connection, INSERT_ALL).await {
             Err(sqlx::Error::Database(e)) if e.is_unique_violation() => self.insert(connection, INSERT_NEW).await,
@@ -189,6 +204,23 @@ impl Chunk {
         let changed = if added < given { self.differing(connection, IMPORT).await? } else { Vec::new() };
         let known = given - added - changed.len() as u64;
         Ok(Imported { added, known, changed: changed.into_iter().map(|d| d.name).collect() })
+    }
+
+    /// A service or a corpus may be deleted at any moment; no task may come to be without them.
+    async fn check_places(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+        let there: (bool, bool) = sqlx::query_as(
+            "SELECT EXISTS (SELECT 1 FROM services WHERE id = ?1), EXISTS (SELECT 1 FROM corpora WHERE id = ?2)",
+        )
+        .bind(self.service.0)
+        .bind(self.corpus.0)
+        .fetch_one(connection)
+        .await
+        .map_err(|e| fault(IMPORT, &e))?;
+        limits::check_places(there, self.service, self.corpus).map_err(|why| StoreError {
+            class: ErrorClass::Conflict,
+            doing: IMPORT,
+            why,
+        })
     }
 
     async fn insert(&self, connection: &mut SqliteConnection, sql: &'static str) -> Result<u64, sqlx::Error> {

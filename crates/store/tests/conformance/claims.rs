@@ -18,7 +18,7 @@ async fn a_claim_takes_the_best_priority_first_and_then_the_lowest_id(kit: Kit) 
     assert_eq!(kit.claim(4).await, []);
 }
 
-// Rule X2. Case F65.
+// Case F65.
 async fn one_claimed_task_in_eight_is_of_the_lowest_priority(kit: Kit) {
     let with = |name: &str, priority| Entry { priority, ..entry(name) };
     let old: Vec<_> = (0..5).map(|n| with(&format!("old {n}"), -1)).collect();

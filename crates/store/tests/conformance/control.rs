@@ -80,7 +80,7 @@ async fn a_rerun_tells_which_leases_it_ended(kit: Kit) {
     kit.assert_balanced().await;
 }
 
-// Rules A5, L9. Case F63.
+// Rule A5. Case F63.
 async fn a_cancellation_counts_what_it_cancelled_and_tells_which_leases_it_ended(kit: Kit) {
     kit.import(5).await;
     let claimed = kit.claim(3).await;
@@ -212,7 +212,7 @@ async fn what_is_named_and_is_not_there_is_an_outcome(kit: Kit) {
     assert_eq!(nobody.class, ErrorClass::Conflict);
 }
 
-// Rule L3.
+// Rule G7.
 async fn a_service_is_made_and_changed_by_command(kit: Kit) {
     let put = |name: &str, change| Command::PutService { name: name.into(), change };
     let cap = ServiceChange { max_in_flight: Some(7), priority: Some(-2), ..Default::default() };

@@ -44,6 +44,17 @@ async fn a_corpus_keeps_its_root(kit: Kit) {
     assert_eq!(kit.store.corpora().await.expect("lists"), [again, bytes]);
 }
 
+// Case F49.
+async fn an_import_for_what_was_deleted_is_refused(kit: Kit) {
+    let (nobody, nowhere) = (dispatcher_core::id::ServiceId(77), dispatcher_core::id::CorpusId(78));
+    for (service, corpus, why) in [(nobody, kit.corpus, "no service 77"), (kit.service, nowhere, "no corpus 78")] {
+        let refused = kit.store.import(service, corpus, &[entry("a")]).await.expect_err("refuses");
+        assert_eq!(refused.class, ErrorClass::Conflict);
+        assert!(refused.why.contains(why), "{refused}");
+    }
+    assert_eq!(kit.all().await, []);
+}
+
 // Rule D6.
 async fn a_repeated_import_adds_only_what_is_new(kit: Kit) {
     let first = [entry("a"), entry("b")];
@@ -122,6 +133,7 @@ both_stores!(
     a_service_is_made_once_and_its_settings_change,
     settings_that_cannot_be_stored_are_refused,
     a_corpus_keeps_its_root,
+    an_import_for_what_was_deleted_is_refused,
     a_repeated_import_adds_only_what_is_new,
     an_entry_that_changed_is_named_and_left_alone,
     an_entry_has_a_name_that_fits,

@@ -1,11 +1,12 @@
 //! Memory and SQLite, driven with the same random history, cannot be told apart.
 
 use crate::kit::{Kind, Kit, entry, message, part, worker};
-use dispatcher_core::id::{EntryName, LeaseId, TaskId};
+use dispatcher_core::id::{EntryName, LeaseId, TaskId, WorkerKey};
 use dispatcher_core::report::{Ending, Status};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::{
-    Claim, DispatcherId, DispatcherInfo, Entry, Record, ServiceSettings, Store, TaskFilter, TaskState,
+    Claim, Command, CommandPage, DispatcherId, DispatcherInfo, Entry, Named, Record, ServiceChange, ServiceSettings,
+    Store, TaskFilter, TaskState, WorkerNote,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -20,6 +21,9 @@ enum Step {
     Rerun { which: u8, max: usize },
     Cancel { which: u8, max: usize },
     Adopt { by: u8, all: bool },
+    Command { command: Command, piece: usize, pieces: u8 },
+    GoOn { piece: usize },
+    Workers(Vec<(u8, u8, bool)>),
     Wait { ms: i64 },
 }
 
@@ -57,9 +61,31 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..8_u8, small.clone()).prop_map(|(which, max)| Step::Rerun { which, max }),
         1 => (0..8_u8, small).prop_map(|(which, max)| Step::Cancel { which, max }),
         1 => (0..2_u8, any::<bool>()).prop_map(|(by, all)| Step::Adopt { by, all }),
+        2 => (commands(), 1..6_usize, 0..4_u8)
+            .prop_map(|(command, piece, pieces)| Step::Command { command, piece, pieces }),
+        1 => (1..6_usize).prop_map(|piece| Step::GoOn { piece }),
+        1 => prop::collection::vec((0..3_u8, 0..2_u8, any::<bool>()), 0..4).prop_map(Step::Workers),
         2 => (-3_000..9_000_i64).prop_map(|ms| Step::Wait { ms }),
     ];
     prop::collection::vec(step, 1..50)
+}
+
+fn commands() -> impl Strategy<Value = Command> {
+    let name = || select(vec!["first".to_owned(), "second".to_owned(), "no such".to_owned()]);
+    let corpus = select(vec!["papers".to_owned(), "no such".to_owned()]);
+    let change = (prop::option::of(0..3_u32), prop::option::of(-1..2_i32), prop::option::of(1..4_u32)).prop_map(
+        |(max_in_flight, priority, budget)| ServiceChange { max_in_flight, priority, budget, ..Default::default() },
+    );
+    prop_oneof![
+        3 => (0..8_u8).prop_map(|which| Command::Rerun { filter: filter(which) }),
+        3 => (0..8_u8).prop_map(|which| Command::Cancel { filter: filter(which) }),
+        1 => corpus.prop_map(|name| Command::Delete { what: Named::Corpus(name) }),
+        1 => name().prop_map(|name| Command::Delete { what: Named::Service(name) }),
+        1 => (name(), change).prop_map(|(name, change)| Command::PutService { name, change }),
+        1 => prop::option::of(name()).prop_map(|service| Command::Pause { service }),
+        2 => prop::option::of(name()).prop_map(|service| Command::Resume { service }),
+        1 => any::<bool>().prop_map(|wait| Command::Drain { wait }),
+    ]
 }
 
 fn whats() -> impl Strategy<Value = What> {
@@ -146,6 +172,13 @@ impl Twins {
             one.standing_parts(start, 99).await.expect("lists"),
             two.standing_parts(start, 99).await.expect("lists")
         );
+        assert_eq!(one.services().await.expect("lists"), two.services().await.expect("lists"), "after {step:?}");
+        assert_eq!(one.corpora().await.expect("lists"), two.corpora().await.expect("lists"), "after {step:?}");
+        let page = CommandPage { newest: true, max: 9, ..Default::default() };
+        assert_eq!(one.commands(&page).await.expect("lists"), two.commands(&page).await.expect("lists"));
+        let workers = one.workers(9).await.expect("lists");
+        assert_eq!(workers, two.workers(9).await.expect("lists"), "workers after {step:?}");
+        assert_eq!(one.books().await.expect("reads"), two.books().await.expect("reads"), "books after {step:?}");
         let audit = one.audit().await.expect("audits");
         assert_eq!(audit.differences, [], "the books balance after {step:?}");
         assert_eq!(audit, two.audit().await.expect("audits"), "the books after {step:?}");
@@ -158,7 +191,7 @@ async fn say(store: &dyn Store, kit: &Kit, step: &Step, batch: &[Record], now: T
     let said = match step {
         Step::Import { first, count, size, priority } => {
             let done = store.import(kit.service, kit.corpus, &entries(*first, *count, *size, *priority)).await;
-            format!("{:?}", done.expect("imports"))
+            format!("{:?}", done.map_err(|e| (e.class, e.why)))
         }
         Step::AcceptChange { first, count, size } => {
             let entries = entries(*first, *count, *size, 0);
@@ -192,6 +225,37 @@ async fn say(store: &dyn Store, kit: &Kit, step: &Step, batch: &[Record], now: T
             let (by, other) = (DispatcherId(i64::from(*by) + 1), [DispatcherId(2 - i64::from(*by))]);
             let gone = (!all).then_some(&other[..]);
             format!("{:?}", store.adopt(by, gone, now).await.expect("adopts"))
+        }
+        Step::Command { command, piece, pieces } => {
+            let id = store.submit(command, "somebody", now).await.expect("writes down");
+            let mut said = format!("{id:?}");
+            for _ in 0..*pieces {
+                said += &format!("{:?}", store.step(id, *piece, now).await.expect("steps"));
+            }
+            said
+        }
+        Step::GoOn { piece } => {
+            let open = CommandPage { open: true, max: 99, ..Default::default() };
+            let mut said = String::new();
+            for command in store.commands(&open).await.expect("lists") {
+                said += &format!("{:?}", store.step(command.id, *piece, now).await.expect("steps"));
+            }
+            said
+        }
+        Step::Workers(seen) => {
+            let note = |(n, (which, incarnation, connected)): (i64, &(u8, u8, bool))| WorkerNote {
+                worker: WorkerKey {
+                    name: ["even", "odd", "idle"][usize::from(*which)].into(),
+                    incarnation: incarnation.to_string(),
+                },
+                services: vec!["first".into()],
+                slots: u32::from(*which),
+                connected: *connected,
+                heard_at: TimeMs(now.0 + n),
+            };
+            let notes: Vec<_> = (0..).zip(seen).map(note).collect();
+            store.note_workers(kit.dispatcher, &notes).await.expect("notes");
+            String::new()
         }
         Step::Wait { .. } => String::new(),
     };
