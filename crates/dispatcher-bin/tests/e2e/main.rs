@@ -5,11 +5,14 @@
 #![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
 
 mod faults;
+mod imports;
 mod inputs;
 mod killed;
 mod kit;
 mod looks;
+mod operators;
 mod parts;
 mod poison;
 mod results;
+mod serving;
 mod stops;
