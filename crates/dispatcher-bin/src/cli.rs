@@ -1,5 +1,9 @@
 //! The command line: what can be said, and the help that teaches it.
 
+mod worker;
+
+pub use worker::WorkerArgs;
+
 use crate::{commands, views};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -27,6 +31,8 @@ pub enum Command {
     Run(RunArgs),
     /// Serve workers in processes of their own, until told to end.
     Serve(Box<crate::serve::ServeArgs>),
+    /// Work for a dispatcher: run a command on every task that it hands out.
+    Worker(WorkerArgs),
     /// Add the files of a folder as tasks of a service.
     Import(commands::import::ImportArgs),
     /// How far it is: tasks by state and status, and the most frequent causes of failure.

@@ -18,6 +18,7 @@ mod settings;
 mod signals;
 mod state;
 mod views;
+mod worker;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ fn carry_out(command: &cli::Command) -> anyhow::Result<u8> {
     match command {
         cli::Command::Run(args) => run::run(args),
         cli::Command::Serve(args) => serve::serve(args),
+        cli::Command::Worker(args) => worker::worker(args),
         cli::Command::Import(args) => commands::import::import(args),
         cli::Command::Status(args) => views::status::status(args),
         cli::Command::Tasks(args) => views::tasks::tasks(args),

@@ -13,7 +13,7 @@ mod workers;
 
 pub use again::now;
 pub use plan::archive_of;
-pub use workers::host;
+pub use workers::{host, incarnation};
 
 use crate::cli::RunArgs;
 use crate::exit::{self, Exit};

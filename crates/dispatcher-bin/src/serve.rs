@@ -17,7 +17,7 @@ use dispatcher_server::stage::{HowEnded, StageFailure};
 use dispatcher_server::{Dispatcher, DispatcherConfig, DrainMode, Ended, ResultNames, Workers};
 use dispatcher_store::sqlite::{Durability, SqliteOptions};
 use dispatcher_store::{Command, Store, TaskFilter};
-use dispatcher_transport::socket::Endpoint;
+use dispatcher_transport::socket::{BackendKind, Endpoint};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,6 +83,10 @@ pub struct ServeFlags {
     #[arg(long, value_name = "ENDPOINT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
+    /// Which implementation of the sockets: omq or zeromq [default: omq].
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendKind>,
     /// Where /healthz, /readyz and /metrics are, or `off` [default: 127.0.0.1:51697].
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -265,6 +269,7 @@ fn dispatcher_config(args: &ServeArgs, settings: &Settings, state: &StateDir) ->
     })?;
     Ok(DispatcherConfig {
         endpoint,
+        backend: settings.backend,
         host: host(),
         limits: settings.limits(),
         fleet: settings.fleet(),

@@ -12,6 +12,7 @@ use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::in_flight::Limits;
 use dispatcher_core::time::SpanMs;
 use dispatcher_store::ServiceChange;
+use dispatcher_transport::socket::BackendKind;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,8 @@ const PREFIX: &str = "DISPATCHER_";
 pub struct Settings {
     /// Where workers connect: `tcp://127.0.0.1:PORT` or `ipc:///path/in/a/folder/of/yours`.
     pub listen: String,
+    /// Which implementation of the sockets: `omq`, or `zeromq` on this machine only.
+    pub backend: BackendKind,
     /// Where health, readiness and metrics are shown: an address and port on this machine, or `off`.
     pub http: String,
     /// What becomes of results: `files`, or `none` where workers put them away themselves.
@@ -125,6 +128,7 @@ impl Default for Settings {
         let of = |span: SpanMs| Duration::from_millis(span.0);
         Self {
             listen: LISTEN.to_owned(),
+            backend: BackendKind::default(),
             http: "127.0.0.1:51697".to_owned(),
             archive: ArchiveKind::Files,
             results: PathBuf::from("results"),

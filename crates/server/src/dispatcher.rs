@@ -26,7 +26,7 @@ use dispatcher_core::token::TokenKey;
 use dispatcher_core::wire::TokenText;
 use dispatcher_store::archive::Archive;
 use dispatcher_store::{DispatcherInfo, Store};
-use dispatcher_transport::socket::Endpoint;
+use dispatcher_transport::socket::{BackendKind, Endpoint};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,6 +41,8 @@ const REPORTS_MAX: usize = 10_000;
 pub struct DispatcherConfig {
     /// Where workers connect.
     pub endpoint: Endpoint,
+    /// The socket implementation; workers need not have the same one.
+    pub backend: BackendKind,
     /// The host's name, for the store.
     pub host: String,
     /// Bounds of the leases in memory.
@@ -168,6 +170,7 @@ impl Dispatcher {
             claim_ahead: config.claim_ahead,
             store_patience: config.store_patience,
             naming: config.naming,
+            task_limit: config.task_limit,
             adopted,
             grace: config.fleet.dead_after,
             cut_off: config.kill_grace.plus(config.fleet.dead_after),
@@ -180,11 +183,11 @@ impl Dispatcher {
             Receiver::new(arrivals, to_finaliser, to_router, archive.spool().to_owned(), Arc::clone(&progress), clock);
         let router = RouterParts {
             endpoint: config.endpoint,
+            backend: config.backend,
             fleet: config.fleet,
             key,
             kill_grace: config.kill_grace,
             drain_limit: config.drain_limit,
-            task_limit: config.task_limit,
             nudges: nudges.clone(),
             meters,
             set: Arc::clone(&set),

@@ -14,6 +14,7 @@ use crate::progress::Progress;
 use crate::report::{Delivery, Order, PartBytes, Question, Reported};
 use crate::shared::{DrainMode, Shared};
 use crate::stage::StageFailure;
+use bounded::TaskLimit;
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, select};
 use dispatcher_core::batch::{Batcher, Urgency};
 use dispatcher_core::id::{CorpusId, EntryName, LeaseId, TaskId};
@@ -29,6 +30,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 mod adopted;
+mod bounded;
 mod claims;
 mod commit;
 mod control;
@@ -82,6 +84,8 @@ pub struct Parts {
     pub cut_off: SpanMs,
     /// What is waited for when every task has ended.
     pub drain_when_empty: DrainMode,
+    /// After so many tasks nothing new is handed out (rule S5).
+    pub task_limit: Option<u64>,
 }
 
 /// One thing for the next batch.
@@ -111,6 +115,7 @@ pub struct Finaliser {
     sweep_at: TimeMs,
     claim_at: TimeMs,
     control_at: TimeMs,
+    limit: Option<TaskLimit>,
     /// Commands that are not through, oldest first.
     commands: VecDeque<CommandId>,
 }
@@ -134,8 +139,10 @@ impl Finaliser {
             .build()
             .map_err(|e| StageFailure::System(format!("no event loop for the finaliser: {e}")))?;
         let now = parts.clock.now();
+        let limit = parts.task_limit.map(TaskLimit::new);
         Ok(Self {
             parts,
+            limit,
             runtime,
             batch: Batcher::new(BATCH_MAX, BATCH_WAIT),
             services: Vec::new(),

@@ -24,7 +24,7 @@ use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_core::token::TokenKey;
 use dispatcher_store::Record;
 use dispatcher_transport::codec;
-use dispatcher_transport::socket::{Endpoint, RouterEvent, RouterOptions, RouterSocket};
+use dispatcher_transport::socket::{BackendKind, Endpoint, RouterEvent, RouterOptions, RouterSocket};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -56,6 +56,8 @@ const NOISE_EVERY: SpanMs = SpanMs(5000);
 pub struct RouterParts {
     /// Where to listen.
     pub endpoint: Endpoint,
+    /// The socket implementation.
+    pub backend: BackendKind,
     /// Bounds of connections and workers.
     pub fleet: FleetLimits,
     /// Signs and reads tokens.
@@ -64,8 +66,6 @@ pub struct RouterParts {
     pub kill_grace: SpanMs,
     /// How long a drain may take.
     pub drain_limit: Duration,
-    /// After so many tasks nothing new is handed out (rule S5).
-    pub task_limit: Option<u64>,
     /// What is measured.
     pub meters: Arc<Meters>,
     /// Wakes the finaliser: something may have become claimable.
@@ -108,8 +108,9 @@ impl Router {
             .enable_all()
             .build()
             .map_err(|e| StageFailure::System(format!("no event loop for the router: {e}")))?;
+        let options = RouterOptions { backend: parts.backend, ..RouterOptions::default() };
         let socket = runtime
-            .block_on(RouterSocket::bind(&parts.endpoint, RouterOptions::default()))
+            .block_on(RouterSocket::bind(&parts.endpoint, options))
             .map_err(|e| StageFailure::Socket(e.to_string()))?;
         let (outlet, answers) = mailbox(stock::READS_MAX);
         let inputs = Inputs::start(stock::READS_MAX, outlet)

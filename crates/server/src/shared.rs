@@ -32,8 +32,6 @@ pub struct Shared {
     pub finish_when_empty: AtomicBool,
     /// Set by the finaliser when every task has ended and is published.
     pub finished: AtomicBool,
-    /// Set by the router when as many tasks were dispatched as were to be (rule S5).
-    pub limit_reached: AtomicBool,
     /// Workers with a connection.
     pub workers: AtomicUsize,
     /// Messages that could not be taken as they were.

@@ -19,7 +19,9 @@ pub const BATCH: usize = 16_384;
 /// How many tasks one claim and one page take at most, whatever is asked for.
 pub const PAGE: usize = 10_000;
 
-/// How many tasks one piece of a command changes at most, whatever is asked for.
+/// How many tasks one piece of a command changes at most, whatever is asked for. It holds the writer: with a million
+/// tasks on disk half of the pieces of this size take up to 20 ms on two busy cores and 95 in 100 up to 40 ms, commit and
+/// sync included, where 200 ms is what others may have to wait (`examples/control.rs` measures it).
 pub const PIECE: usize = 500;
 
 /// How many tasks one piece of a command looks at, to find those it means: few that match among many do not hold up

@@ -1,8 +1,9 @@
 //! The socket boundary: a ROUTER for the dispatcher, a DEALER for a worker, and the events of their peers.
 //!
 //! Owns where sockets may listen ([`Endpoint`]), the guards around the ZeroMQ implementation, and the promise about the
-//! order of events. Refuses to know what is in a message. Nothing above this module knows which implementation runs; the
-//! one in use sits in `omq`, and `omq/send.rs` is the only place that calls its sending functions.
+//! order of events. Refuses to know what is in a message. Nothing above this module knows which implementation runs:
+//! there are `omq` and `zeromq`, chosen by [`BackendKind`], and in each of them `send.rs` is the only place that calls
+//! the crate's sending functions.
 //!
 //! **Invariants**
 //! - A [`PeerId`] names one connection and is never used again by its socket.
@@ -15,6 +16,7 @@
 //! Sockets live on the caller's Tokio runtime; a current-thread one is what they are made for. The PULL of the legacy
 //! wire joins them here when that wire does.
 
+mod backend;
 mod backlog;
 mod budget;
 mod dealer;
@@ -23,7 +25,9 @@ mod ipc;
 mod omq;
 mod peers;
 mod router;
+mod zeromq;
 
+pub use backend::{BackendKind, UnknownBackend};
 pub use dealer::{DealerEvent, DealerOptions, DealerSocket};
 pub use dispatcher_core::session::PeerId;
 pub use endpoint::{Endpoint, EndpointError};

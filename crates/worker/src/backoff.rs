@@ -30,14 +30,23 @@ impl Backoff {
 
     /// The wait before the next try: between half and the whole of the doubled wait.
     pub(crate) fn next(&mut self) -> SpanMs {
-        let whole = FIRST.times(1 << self.failures.min(16)).min(CAP).0;
+        let whole = FIRST.times(1 << self.failures.min(16)).min(CAP);
         self.failures = self.failures.saturating_add(1);
+        self.spread(whole)
+    }
+
+    /// A short wait, for a try at something else.
+    pub(crate) const fn short(&mut self) -> SpanMs {
+        self.spread(FIRST)
+    }
+
+    const fn spread(&mut self, SpanMs(whole): SpanMs) -> SpanMs {
         let half = whole / 2;
         SpanMs(half + self.draw() % (whole - half + 1))
     }
 
     /// SplitMix64: enough to spread workers out, and no more is asked of it.
-    fn draw(&mut self) -> u64 {
+    const fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

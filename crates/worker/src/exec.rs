@@ -9,10 +9,12 @@
 
 mod capture;
 mod child;
-mod group;
+pub(crate) mod group;
 mod naming;
+mod pipe;
 mod shell;
 mod space;
+mod spool;
 mod template;
 mod verdict;
 
@@ -24,11 +26,12 @@ use crate::cancel::Cancel;
 use crate::delivery::SMALL;
 use crate::scratch::base_name;
 use crate::work::{Assignment, Input, OutPart, Outcome, PartBody, Worker, message};
-use child::{Bounds, Ran, Stopped};
+use child::{Bounds, Ran, RunError, Stopped};
 use dispatcher_core::report::{Severity, Status};
-use dispatcher_core::wire::{PART_STDERR, PART_STDOUT};
+use dispatcher_core::wire::{PART_RESULT, PART_STDERR, PART_STDOUT};
 use naming::split_extension;
 use rustix::fs::OFlags;
+use spool::Spool;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
@@ -70,7 +73,15 @@ pub struct ExecWorker {
     program: Option<PathBuf>,
 }
 
-/// What became of the result's file.
+/// Where the result is to be found after the command.
+enum Made<'a> {
+    /// In this file.
+    At(PathBuf),
+    /// It was printed.
+    Printed(Spool<'a>),
+}
+
+/// What became of the result.
 enum Found {
     Part(OutPart),
     Missing(String),
@@ -106,33 +117,41 @@ impl ExecWorker {
     fn run(&self, task: &Assignment, cancel: &Cancel) -> io::Result<Outcome> {
         let command = &self.config.command;
         let result_name = base_name(&self.config.naming.result_name(&task.entry));
-        let result = task.folder.output_path(&result_name)?;
-        let values = self.values(task, &result)?;
+        let place = || task.folder.output_path(&result_name);
+        // A folder is made for what needs one: most of a short task would be spent on it.
+        let written = command.uses(Placeholder::Output).then(place).transpose()?;
+        let values = self.values(task, written.clone().unwrap_or_default())?;
         let mut program = command.command(&values, self.program.as_deref());
         if self.config.in_folder {
             program.current_dir(task.folder.path()?);
         }
-        let to_result = !command.uses(Placeholder::Output);
-        let stdout = if to_result { Some(File::create(&result)?) } else { None };
-        let too_large = || fs::symlink_metadata(&result).is_ok_and(|file| file.len() > self.config.result_cap);
+        let cap = self.config.result_cap;
+        let look = || {
+            let file = written.as_ref().map(fs::symlink_metadata);
+            file.is_some_and(|file| file.is_ok_and(|file| file.len() > cap))
+        };
         let bounds = Bounds {
             limit: task.limit,
             grace: self.config.grace,
             cancel,
-            is_too_large: &too_large,
+            is_too_large: written.is_some().then_some(&look),
             keep: self.config.keep,
+            notes: task.folder.group_notes(),
         };
-        let ran = match child::run(program, stdout.map(Into::into), &bounds) {
+        let printed = written.is_none().then(|| Spool::new(&place, cap));
+        let mut ran = match child::run(program, printed, &bounds) {
             Ok(ran) => ran,
-            Err(e) => return Ok(not_started(command, &e)),
+            Err(RunError::Start(e)) => return Ok(not_started(command, &e)),
+            Err(RunError::Files(e)) => return Err(e),
         };
         if ran.is_left || ran.stopped.is_some() {
             task.folder.taint();
         }
-        self.judge(task, ran, &result)
+        let made = ran.printed.take().map_or_else(|| Made::At(written.clone().unwrap_or_default()), Made::Printed);
+        self.judge(task, ran, made)
     }
 
-    fn values(&self, task: &Assignment, result: &Path) -> io::Result<Values> {
+    fn values(&self, task: &Assignment, output: PathBuf) -> io::Result<Values> {
         let command = &self.config.command;
         let base = base_name(&task.entry);
         let (stem, ext) = split_extension(base.as_bytes());
@@ -147,7 +166,7 @@ impl ExecWorker {
         };
         Ok(Values {
             input,
-            output: result.to_owned(),
+            output,
             stem: OsStr::from_bytes(stem).to_owned(),
             ext: OsStr::from_bytes(ext).to_owned(),
             task: task.task.to_string(),
@@ -155,7 +174,7 @@ impl ExecWorker {
         })
     }
 
-    fn judge(&self, task: &Assignment, ran: Ran, result: &Path) -> io::Result<Outcome> {
+    fn judge(&self, task: &Assignment, ran: Ran<'_>, made: Made<'_>) -> io::Result<Outcome> {
         match ran.stopped {
             Some(Stopped::Cancelled) => return Ok(Outcome::Release),
             Some(Stopped::TooLarge) => return Ok(self.too_large()),
@@ -179,12 +198,12 @@ impl ExecWorker {
         }
         match self.config.exits.meaning(code) {
             ExitMeaning::Retryable => Ok(self.retryable(task, ran, "exit", &code.to_string(), &last_line)),
-            ExitMeaning::Status(status) => self.done(ran, status, code, result),
+            ExitMeaning::Status(status) => self.done(ran, status, code, made),
         }
     }
 
     /// A verdict: the worst of what the exit code and the log lines say. Only usable results have a result.
-    fn done(&self, ran: Ran, by_exit: Status, code: i32, result: &Path) -> io::Result<Outcome> {
+    fn done(&self, ran: Ran<'_>, by_exit: Status, code: i32, made: Made<'_>) -> io::Result<Outcome> {
         let reason = if by_exit.is_usable() { String::new() } else { ran.stderr.last_line(REASON_MAX) };
         let (mut messages, mut status) = (ran.log.messages, by_exit.max(ran.log.status));
         let mut parts = Vec::new();
@@ -193,7 +212,7 @@ impl ExecWorker {
             messages.insert(0, message(severity, "exit", &code.to_string(), &reason));
         }
         if status.is_usable() {
-            match self.find(result)? {
+            match self.find(made)? {
                 Found::Part(part) => parts.push(part),
                 Found::TooLarge => return Ok(self.too_large()),
                 Found::Missing(why) => {
@@ -207,8 +226,17 @@ impl ExecWorker {
         Ok(Outcome::Done { status, messages, parts })
     }
 
+    fn find(&self, made: Made<'_>) -> io::Result<Found> {
+        match made {
+            Made::Printed(spool) => Ok(spool
+                .finish()
+                .map_or(Found::TooLarge, |body| Found::Part(OutPart { name: PART_RESULT.to_owned(), body }))),
+            Made::At(path) => self.find_file(&path),
+        }
+    }
+
     /// The result's file: small ones are read, large ones stay.
-    fn find(&self, result: &Path) -> io::Result<Found> {
+    fn find_file(&self, result: &Path) -> io::Result<Found> {
         // Neither a link out of the folder is followed nor a named pipe waited for.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let open =
@@ -243,7 +271,7 @@ impl ExecWorker {
     }
 
     /// A cause, with as much of the output as may travel with it: half of the room for either stream.
-    fn retryable(&self, task: &Assignment, ran: Ran, category: &str, what: &str, details: &str) -> Outcome {
+    fn retryable(&self, task: &Assignment, ran: Ran<'_>, category: &str, what: &str, details: &str) -> Outcome {
         let each = usize::try_from(task.inline_max / 4).unwrap_or(0).saturating_sub(64).min(self.config.keep);
         let parts = [kept(PART_STDOUT, &ran.stdout, each), kept(PART_STDERR, &ran.stderr, each)];
         let cause = message(Severity::Fatal, category, what, details);
@@ -255,15 +283,14 @@ impl Worker for ExecWorker {
     fn work(&self, task: &Assignment, cancel: &Cancel) -> Outcome {
         loop {
             // What begins on a full disk fails, and its failure would say nothing about the input.
-            let folder = task.folder.path();
-            if folder.as_ref().is_ok_and(|folder| !space::wait_for_room(folder, cancel)) {
+            if !space::wait_for_room(task.folder.disk(), cancel) {
                 return Outcome::Release;
             }
             let outcome = self.run(task, cancel).unwrap_or_else(|e| {
                 task.folder.taint();
-                Outcome::retryable("exec", "files", &format!("the task's files cannot be handled: {e}"))
+                files_failed(&e)
             });
-            if !(is_failure(&outcome) && folder.is_ok_and(space::is_scarce)) {
+            if !(is_failure(&outcome) && space::is_scarce(task.folder.disk())) {
                 return outcome;
             }
         }
@@ -282,6 +309,16 @@ const fn is_failure(outcome: &Outcome) -> bool {
 /// The part with what was kept of a stream; none where nothing was written.
 fn kept(name: &str, capture: &capture::Capture, each: usize) -> Option<OutPart> {
     (!capture.is_empty()).then(|| OutPart { name: name.to_owned(), body: PartBody::Bytes(capture.render(each)) })
+}
+
+/// A cause for files of this machine that could not be handled.
+fn files_failed(e: &io::Error) -> Outcome {
+    match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Outcome::retryable("disk", "full", &format!("the result cannot be written down: {e}"))
+        }
+        _ => Outcome::retryable("exec", "files", &format!("the task's files cannot be handled: {e}")),
+    }
 }
 
 /// What it means that a program could not be started: a verdict where it is the program's fault, and a cause where this

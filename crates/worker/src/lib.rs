@@ -16,6 +16,7 @@ mod cancel;
 mod delivery;
 pub mod exec;
 mod files;
+mod leftover;
 mod link;
 mod outbox;
 mod run;

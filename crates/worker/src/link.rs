@@ -20,7 +20,9 @@ use crossbeam_channel::Sender;
 use dispatcher_core::time::TimeMs;
 use dispatcher_core::wire::{FromWorker, TokenText};
 use dispatcher_transport::codec::{decode_to_worker, encode_from_worker};
-use dispatcher_transport::socket::{DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent, SocketError};
+use dispatcher_transport::socket::{
+    BackendKind, DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent, SocketError,
+};
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -86,7 +88,12 @@ pub(crate) struct SlotWay {
 /// The link with all that it needs.
 pub(crate) struct Link {
     pub(crate) session: Session,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// The place of the one in use.
+    pub(crate) at: usize,
+    /// Whether it was said that nobody answers.
+    pub(crate) is_away: bool,
+    pub(crate) backend: BackendKind,
     pub(crate) slots: Vec<SlotWay>,
     pub(crate) files: Sender<FileJob>,
     pub(crate) told: UnboundedReceiver<Told>,
@@ -171,7 +178,12 @@ impl Link {
 
     fn heard(&mut self, event: DealerEvent, effects: &mut Vec<Effect>) -> Result<(), WorkerError> {
         match event {
-            DealerEvent::Connected => self.happens(Event::Up, effects),
+            DealerEvent::Connected => {
+                if std::mem::take(&mut self.is_away) {
+                    tracing::warn!("a dispatcher is there again");
+                }
+                self.happens(Event::Up, effects)
+            }
             DealerEvent::Disconnected => self.happens(Event::Down, effects),
             DealerEvent::Message { frames } => match decode_to_worker(&frames) {
                 Ok((message, mut bodies)) => {
@@ -234,10 +246,7 @@ impl Link {
 
     fn carry_out(&mut self, effect: Effect) -> Result<(), WorkerError> {
         match effect {
-            Effect::Connect => {
-                self.wires.drop_connection();
-                self.wires.socket = Some(DealerSocket::connect(&self.endpoint, DealerOptions::default())?);
-            }
+            Effect::Connect { endpoint } => self.connect(endpoint)?,
             Effect::Disconnect => self.wires.drop_connection(),
             // A beat overtakes what waits: on a slow line a long queue must not look like death. Its list of holds says
             // nothing that what it overtakes would not say again.
@@ -262,12 +271,45 @@ impl Link {
                 if let Some(path) = self.fetched.remove(&token) {
                     self.on_files(FileJob::Remove { path });
                 }
-                self.on_files(FileJob::Forget { token });
+                // The thread for files is not woken for what has none.
+                if !self.outbox.forget_without_files(&token) {
+                    self.on_files(FileJob::Forget { token });
+                }
             }
-            Effect::Note(note) => log(&note),
+            Effect::Note(note) => self.log(&note),
             Effect::End(reason) => self.end = Some(reason),
         }
         Ok(())
+    }
+
+    fn connect(&mut self, at: usize) -> Result<(), WorkerError> {
+        self.wires.drop_connection();
+        self.at = at;
+        if let Some(endpoint) = self.endpoints.get(at) {
+            tracing::debug!(%endpoint, "connecting");
+            let options = DealerOptions { backend: self.backend, ..DealerOptions::default() };
+            self.wires.socket = Some(DealerSocket::connect(endpoint, options)?);
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, note: &Note) {
+        let endpoint = self.endpoints.get(self.at).map(ToString::to_string);
+        match note {
+            // Once for each absence: whoever waits for work wants to know, and not every few seconds.
+            Note::NoAnswer if !std::mem::replace(&mut self.is_away, true) => {
+                tracing::warn!(endpoint, "no answer from the dispatcher; it is tried again until it is there");
+            }
+            Note::NoAnswer => tracing::debug!(endpoint, "no answer from the dispatcher"),
+            Note::BeatsUnanswered => {
+                tracing::warn!(endpoint, "the dispatcher answers no more; the connection is built anew");
+            }
+            Note::Error { code, message } => tracing::warn!(endpoint, ?code, message, "the dispatcher objects"),
+            Note::Answered { token, answer, why } => tracing::info!(token = token.0, ?answer, why, "answered"),
+            Note::InputFailed { token, why } => {
+                tracing::error!(token = token.0, why, "an input cannot be written down");
+            }
+        }
     }
 
     /// Leaves a task to be handed to its slot once what stands before it was sent. It can be told to stop from now on.
@@ -441,15 +483,5 @@ async fn next(socket: &mut Option<DealerSocket>) -> Result<DealerEvent, SocketEr
     match socket {
         Some(socket) => socket.next().await,
         None => std::future::pending().await,
-    }
-}
-
-fn log(note: &Note) {
-    match note {
-        Note::NoAnswer => tracing::info!("no answer from the dispatcher; trying again"),
-        Note::BeatsUnanswered => tracing::warn!("the dispatcher answers no more; the connection is built anew"),
-        Note::Error { code, message } => tracing::warn!(?code, message, "the dispatcher objects"),
-        Note::Answered { token, answer, why } => tracing::info!(token = token.0, ?answer, why, "answered"),
-        Note::InputFailed { token, why } => tracing::error!(token = token.0, why, "an input cannot be written down"),
     }
 }

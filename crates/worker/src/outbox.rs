@@ -103,9 +103,25 @@ impl Outbox {
         self.lock().insert(token.clone(), Arc::new(waiting));
     }
 
+    /// How many results and causes would be lost with this worker.
+    pub(crate) fn unsaved(&self) -> u64 {
+        let is_disk = matches!(self.place, Place::Disk(_));
+        self.lock().values().filter(|waiting| !is_disk || waiting.files.is_empty()).count() as u64
+    }
+
     /// What waits for an answer under this token.
     pub(crate) fn get(&self, token: &TokenText) -> Option<Arc<Waiting>> {
         self.lock().get(token).cloned()
+    }
+
+    /// Forgets a result that has no files. Whether it had none: the disk is not waited for here.
+    pub(crate) fn forget_without_files(&self, token: &TokenText) -> bool {
+        let mut by_token = self.lock();
+        let is_here = by_token.get(token).is_none_or(|waiting| waiting.files.is_empty());
+        if is_here {
+            by_token.remove(token);
+        }
+        is_here
     }
 
     /// Forgets a result, files and all.

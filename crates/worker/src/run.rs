@@ -12,7 +12,7 @@ use crate::slot;
 use crate::work::Worker;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_transport::limits::MAX_HOLDS;
-use dispatcher_transport::socket::{Endpoint, SocketError};
+use dispatcher_transport::socket::{BackendKind, Endpoint, SocketError};
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -28,8 +28,11 @@ const TASKS_MAX: u32 = 400;
 /// What a worker has to know.
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
-    /// Where the dispatcher is.
-    pub endpoint: Endpoint,
+    /// Where the dispatcher is. Where several are named they are tried in turn: after a link that worked the same one
+    /// first, then the next.
+    pub endpoints: Vec<Endpoint>,
+    /// The socket implementation; it need not be the dispatcher's.
+    pub backend: BackendKind,
     /// The worker's name: a label for people.
     pub name: String,
     /// Which life of that name this is: random for each start.
@@ -48,10 +51,12 @@ pub struct WorkerConfig {
     pub outbox_max_results: usize,
     /// With this many bytes of unanswered results it asks for nothing more.
     pub outbox_max_bytes: u64,
-    /// For how long answers are waited for at the end.
+    /// For how long answers are waited for at the end, after a drain; 5 s at most after [`Stop::now`], and where all that
+    /// is left is on disk and the dispatcher is away.
     pub linger: Duration,
-    /// Where the jitter between connections comes from; another one for each worker.
-    pub seed: u64,
+    /// Where the jitter between connections comes from. `None`: it is drawn at random, so that workers that start
+    /// together do not dial together.
+    pub seed: Option<u64>,
 }
 
 /// Tells a worker to end (rule S1). Clones are the same signal; it may be given from any thread.
@@ -73,6 +78,10 @@ pub struct WorkerSummary {
     pub answers: AnswerCounts,
     /// Results and causes without an answer. On disk they are sent again by the next life of this worker.
     pub unanswered: u64,
+    /// Those of them that are not on disk: their tasks are done again.
+    pub unsaved: u64,
+    /// Tasks that were given back without an answer. The dispatcher finds out by itself that they are free.
+    pub unconfirmed: u64,
     /// Connections that came up.
     pub connections: u64,
 }
@@ -112,12 +121,13 @@ pub enum WorkerError {
 }
 
 impl WorkerConfig {
-    /// A configuration with everything that has a sensible default: one slot, nothing prefetched, the outbox in memory,
+    /// A configuration with everything that has a sensible default: one dispatcher, one slot, nothing prefetched, the outbox in memory,
     /// 1,000 results or 1 GB waiting at most, 5 s for the last answers.
     #[must_use]
     pub fn new(endpoint: Endpoint, name: &str, incarnation: &str, service: &str, scratch: PathBuf) -> Self {
         Self {
-            endpoint,
+            endpoints: vec![endpoint],
+            backend: BackendKind::default(),
             name: name.to_owned(),
             incarnation: incarnation.to_owned(),
             services: vec![service.to_owned()],
@@ -128,7 +138,7 @@ impl WorkerConfig {
             outbox_max_results: 1_000,
             outbox_max_bytes: 1_000_000_000,
             linger: Duration::from_secs(5),
-            seed: 0,
+            seed: None,
         }
     }
 
@@ -137,6 +147,8 @@ impl WorkerConfig {
             "a worker needs at least one slot".to_owned()
         } else if self.slots.saturating_add(self.prefetch) > TASKS_MAX {
             format!("slots and prefetched tasks may be {TASKS_MAX} together; start another worker for more")
+        } else if self.endpoints.is_empty() {
+            "a worker needs the address of a dispatcher".to_owned()
         } else if self.services.is_empty() {
             "a worker needs at least one service".to_owned()
         } else if self.outbox_max_results.saturating_add(TASKS_MAX as usize) > MAX_HOLDS {
@@ -147,8 +159,9 @@ impl WorkerConfig {
         Err(WorkerError::Config { what })
     }
 
-    fn session(&self) -> SessionConfig {
-        SessionConfig {
+    fn session(&self) -> Result<SessionConfig, WorkerError> {
+        Ok(SessionConfig {
+            endpoints: self.endpoints.len(),
             name: self.name.clone(),
             incarnation: self.incarnation.clone(),
             services: self.services.clone(),
@@ -157,9 +170,17 @@ impl WorkerConfig {
             outbox_max_results: self.outbox_max_results,
             outbox_max_bytes: self.outbox_max_bytes,
             linger_ms: SpanMs(u64::try_from(self.linger.as_millis()).unwrap_or(u64::MAX)),
-            seed: self.seed,
-        }
+            keeps_results: matches!(self.outbox, OutboxKind::Disk(_)),
+            seed: self.seed.map_or_else(drawn_seed, Ok)?,
+        })
     }
+}
+
+/// A seed that no other worker has.
+fn drawn_seed() -> Result<u64, WorkerError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|e| WorkerError::io("draw a random number", e.into()))?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 impl Default for Stop {
@@ -224,6 +245,7 @@ impl Drop for DeathNotice {
 /// [`WorkerError`]. A dispatcher that is away is none: it is waited for.
 pub fn run_worker(config: WorkerConfig, work: Arc<dyn Worker>, stop: Stop) -> Result<WorkerSummary, WorkerError> {
     config.check()?;
+    let session = config.session()?;
     let scratch = Scratch::open(&config.scratch)
         .map_err(|e| WorkerError::io(format!("use the scratch folder {}", config.scratch.display()), e))?;
     let (outbox, finished) =
@@ -260,10 +282,13 @@ pub fn run_worker(config: WorkerConfig, work: Arc<dyn Worker>, stop: Stop) -> Re
                 files::work_on(&receiver, |token| forget.forget(token), |file| drop(done.send(Told::File(file))));
             }),
         )?;
-        let session = Session::new(config.session(), finished, TimeMs(0));
+        let session = Session::new(session, finished, TimeMs(0));
         let mut link = Link {
             session,
-            endpoint: config.endpoint,
+            endpoints: config.endpoints,
+            at: 0,
+            is_away: false,
+            backend: config.backend,
             slots,
             files,
             told,
@@ -283,7 +308,36 @@ pub fn run_worker(config: WorkerConfig, work: Arc<dyn Worker>, stop: Stop) -> Re
             cancelled: counts.cancelled,
             answers: counts.answers,
             unanswered: counts.unanswered,
+            unsaved: link.outbox.unsaved(),
+            unconfirmed: counts.unconfirmed,
             connections: counts.connections,
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> WorkerConfig {
+        let endpoint = Endpoint::ipc("/run/nowhere/s").unwrap();
+        WorkerConfig::new(endpoint, "worker", "life", "service", PathBuf::from("scratch"))
+    }
+
+    // Cases F05, F21.
+    #[test]
+    fn workers_that_start_together_do_not_dial_together_unless_told_to() {
+        let seed = |config: &WorkerConfig| config.session().unwrap().seed;
+        assert_ne!(seed(&config()), seed(&config()));
+        assert_eq!(seed(&WorkerConfig { seed: Some(7), ..config() }), 7);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_before_anything_starts() {
+        let told = |config: WorkerConfig| config.check().unwrap_err().to_string();
+        assert!(told(WorkerConfig { endpoints: Vec::new(), ..config() }).contains("address"));
+        assert!(told(WorkerConfig { services: Vec::new(), ..config() }).contains("service"));
+        assert!(told(WorkerConfig { slots: 0, ..config() }).contains("slot"));
+        assert!(told(WorkerConfig { slots: 300, prefetch: 101, ..config() }).contains("400"));
+    }
 }

@@ -2,9 +2,11 @@
 //!
 //! Owns the scratch folder's layout: one folder per slot, used again by the slot's next task, and one for inputs that
 //! are being fetched. Each slot also has a mark: a file with the token of the task it works on, by which whoever starts
-//! after a kill learns what was being worked on. A folder that could not be emptied, or that something still running may write into, is left behind
+//! after a kill learns what was being worked on; the process group of its newest command is noted beside it
+//! ([`crate::leftover`]). A folder that could not be emptied, or that something still running may write into, is left behind
 //! for a new one. Knows nothing of tasks beyond the last piece of their input's name.
 
+use crate::leftover::{GroupNotes, boot_id, end_groups};
 use dispatcher_core::id::EntryName;
 use dispatcher_core::wire::TokenText;
 use std::ffi::{OsStr, OsString};
@@ -13,8 +15,8 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// How the names of marks begin.
 const MARK: &[u8] = b"working-on-";
@@ -30,6 +32,7 @@ pub struct SlotFolder {
     path: PathBuf,
     made: OnceLock<()>,
     tainted: AtomicBool,
+    notes: GroupNotes,
 }
 
 /// A worker's whole scratch folder. It belongs to one worker at a time, which a lock makes sure of.
@@ -38,6 +41,7 @@ pub(crate) struct Scratch {
     path: PathBuf,
     /// Tells this life of the worker from all others.
     life: String,
+    boot: Arc<str>,
     fetched: AtomicU64,
     _lock: File,
 }
@@ -49,7 +53,9 @@ pub(crate) struct SlotFolders {
     life: String,
     slot: usize,
     generation: u64,
-    mark: Option<File>,
+    /// The mark, and how long what stands in it is.
+    mark: Option<(File, usize)>,
+    notes: GroupNotes,
 }
 
 impl SlotFolder {
@@ -65,6 +71,11 @@ impl SlotFolder {
             let _ = self.made.set(());
         }
         Ok(&self.path)
+    }
+
+    /// A folder on the same disk that is there whether or not this one is made.
+    pub(crate) fn disk(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
     }
 
     /// Where an input of this name goes: a folder of its own, so that a result may have the same name.
@@ -83,6 +94,11 @@ impl SlotFolder {
         Ok(self.path()?.join("out").join(base_name))
     }
 
+    /// Where the process groups that are started for the task are noted.
+    pub(crate) const fn group_notes(&self) -> &GroupNotes {
+        &self.notes
+    }
+
     /// Something that was started for this task may still write here: no other task gets this folder.
     pub fn taint(&self) {
         self.tainted.store(true, Ordering::Relaxed);
@@ -99,11 +115,13 @@ pub fn base_name(entry: &EntryName) -> OsString {
 }
 
 impl Scratch {
-    /// Takes the folder over, makes it where it is not there, and removes what an earlier worker left in it.
+    /// Takes the folder over, makes it where it is not there, ends commands that outlived an earlier worker, and removes what
+    /// that left in it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         let path = path.canonicalize()?;
         let lock = lock(&path)?;
+        end_groups(&path)?;
         for entry in fs::read_dir(&path)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -114,7 +132,7 @@ impl Scratch {
         for sub in ["fetch", "kept"] {
             fs::create_dir(path.join(sub))?;
         }
-        Ok(Self { path, life: life(), fetched: AtomicU64::new(0), _lock: lock })
+        Ok(Self { path, life: life(), boot: boot_id(), fetched: AtomicU64::new(0), _lock: lock })
     }
 
     /// A path for an input that is about to be fetched.
@@ -130,7 +148,8 @@ impl Scratch {
 
     /// The folders of a slot.
     pub(crate) fn slot(&self, slot: usize) -> SlotFolders {
-        SlotFolders { scratch: self.path.clone(), life: self.life.clone(), slot, generation: 0, mark: None }
+        let notes = GroupNotes::new(&self.path, slot, Arc::clone(&self.boot));
+        SlotFolders { scratch: self.path.clone(), life: self.life.clone(), slot, generation: 0, mark: None, notes }
     }
 }
 
@@ -192,17 +211,22 @@ impl SlotFolders {
     }
 
     fn write_mark(&mut self, token: &[u8]) -> io::Result<()> {
-        let mark = match &self.mark {
+        let (mark, length) = match &mut self.mark {
             Some(mark) => mark,
             None => {
                 let name = [MARK, self.slot.to_string().as_bytes()].concat();
                 let path = self.scratch.join(OsStr::from_bytes(&name));
-                let file = File::options().create(true).truncate(false).write(true).open(path)?;
-                self.mark.insert(file)
+                let file = File::options().create(true).truncate(true).write(true).open(path)?;
+                self.mark.insert((file, 0))
             }
         };
         mark.write_all_at(token, 0)?;
-        mark.set_len(token.len() as u64)
+        // Tokens are of one length as a rule, and cutting the file costs as much as writing it.
+        if *length > token.len() {
+            mark.set_len(token.len() as u64)?;
+        }
+        *length = token.len();
+        Ok(())
     }
 
     /// The folder for the next task.
@@ -210,7 +234,7 @@ impl SlotFolders {
         // A command that outlived an earlier worker still has the path of its own folder, and must not find another
         // attempt's files there.
         let path = self.scratch.join(format!("slot-{}.{}.{}", self.slot, self.life, self.generation));
-        SlotFolder { path, made: OnceLock::new(), tainted: AtomicBool::new(false) }
+        SlotFolder { path, made: OnceLock::new(), tainted: AtomicBool::new(false), notes: self.notes.clone() }
     }
 
     /// Empties a folder after its task. Where that fails, or the folder is tainted, the next task gets another one.

@@ -14,6 +14,7 @@
 
 mod connection;
 mod held;
+mod turns;
 mod values;
 
 pub use values::{
@@ -26,9 +27,14 @@ use connection::{Connection, Link};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_core::wire::{ErrorCode, FromWorker, Hold, HoldState, PROTO, ToWorker, TokenText};
 use held::{Held, Holdings, Stage};
+use turns::Turns;
 
 /// How long a connection may take to come up, and a `hello` to be answered.
 const PATIENCE: SpanMs = SpanMs(10_000);
+/// How long a connection may take to come up where there is another dispatcher to turn to.
+const PATIENCE_OF_SEVERAL: SpanMs = SpanMs(2_000);
+/// For how long answers are waited for at most where they are not worth a longer wait.
+const FAREWELL: SpanMs = SpanMs(5_000);
 /// For how long nothing new is asked for after an input could not be written down here.
 const BREATHER: SpanMs = SpanMs(5_000);
 /// How many pieces of inputs may be asked for at once (design.md, "two outstanding per connection").
@@ -39,12 +45,13 @@ const FETCHES: usize = 2;
 pub struct Session {
     config: SessionConfig,
     link: Link,
+    turns: Turns,
     backoff: Backoff,
     holdings: Holdings,
     slots: Vec<Slot>,
     stop: Option<StopLevel>,
-    /// From when on nothing is waited for any more, once stopping has begun and every slot is free.
-    leave_at: Option<TimeMs>,
+    /// Since when every slot is free, once stopping has begun.
+    free_since: Option<TimeMs>,
     /// Until when nothing new is asked for.
     breather: Option<TimeMs>,
     ended: bool,
@@ -74,11 +81,12 @@ impl Session {
         }
         Self {
             link: Link::Waiting { until: now },
+            turns: Turns::new(config.endpoints),
             backoff: Backoff::new(config.seed),
             holdings,
             slots: (0..config.slots).map(|_| Slot::Free).collect(),
             stop: None,
-            leave_at: None,
+            free_since: None,
             breather: None,
             ended: false,
             counts: SessionCounts::default(),
@@ -94,7 +102,7 @@ impl Session {
         match event {
             Event::Tick => {}
             Event::Up => self.greet(now, effects),
-            Event::Down => self.lose_link(now, effects),
+            Event::Down => self.link_broke(now, effects),
             Event::Received { message, body } => self.received(message, body, now, effects),
             Event::Ended { slot, token, how } => self.work_ended(slot, &token, how, effects),
             Event::Written { token, upto } => self.holdings.written(&token, upto),
@@ -113,13 +121,17 @@ impl Session {
     pub fn wake_at(&self) -> Option<TimeMs> {
         let limits =
             self.slots.iter().filter_map(|slot| if let Slot::Busy { until } = slot { Some(*until) } else { None });
-        limits.chain(self.link.wake_at()).chain(self.leave_at).chain(self.breather).min()
+        limits.chain(self.link.wake_at()).chain(self.leave_at()).chain(self.breather).min()
     }
 
     /// What happened so far, in numbers.
     #[must_use]
     pub fn counts(&self) -> SessionCounts {
-        SessionCounts { unanswered: self.holdings.finished_count() as u64, ..self.counts.clone() }
+        SessionCounts {
+            unanswered: self.holdings.finished_count() as u64,
+            unconfirmed: self.holdings.releasing().count() as u64,
+            ..self.counts.clone()
+        }
     }
 
     /// Up to how many bytes travel inside a message, as the dispatcher of this connection said; 0 without one.
@@ -152,12 +164,29 @@ impl Session {
         }));
     }
 
-    /// Gives the connection up. The next one is built after a jittered wait.
-    fn lose_link(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
-        if matches!(self.link, Link::Waiting { .. }) {
-            return;
+    /// The connection is gone. One that worked is built anew to the same dispatcher first, which is the one that knows
+    /// this worker's tasks.
+    fn link_broke(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
+        match self.link {
+            Link::Waiting { .. } => {}
+            Link::Open(_) => self.wait_for_link(true, now, effects),
+            Link::Connecting { .. } | Link::Greeting { .. } => self.move_on(now, effects),
         }
-        self.link = Link::Waiting { until: now.after(self.backoff.next()) };
+    }
+
+    /// Gives up a connection that is of no use: it is the next dispatcher's turn.
+    fn move_on(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
+        if !matches!(self.link, Link::Waiting { .. }) {
+            let is_round_over = self.turns.failed();
+            self.wait_for_link(is_round_over, now, effects);
+        }
+    }
+
+    /// Gives the connection up. The next one is built after a jittered wait, which gets longer only once every dispatcher
+    /// had its turn.
+    fn wait_for_link(&mut self, is_round_over: bool, now: TimeMs, effects: &mut Vec<Effect>) {
+        let wait = if is_round_over { self.backoff.next() } else { self.backoff.short() };
+        self.link = Link::Waiting { until: now.after(wait) };
         self.holdings.forget_fetches();
         effects.push(Effect::Disconnect);
     }
@@ -173,12 +202,13 @@ impl Session {
         }
         match &mut self.link {
             Link::Waiting { until } if *until <= now => {
-                self.link = Link::Connecting { until: now.after(PATIENCE) };
-                effects.push(Effect::Connect);
+                let patience = if self.turns.has_others() { PATIENCE_OF_SEVERAL } else { PATIENCE };
+                self.link = Link::Connecting { until: now.after(patience) };
+                effects.push(Effect::Connect { endpoint: self.turns.at() });
             }
             Link::Connecting { until } | Link::Greeting { until } if *until <= now => {
                 effects.push(Effect::Note(Note::NoAnswer));
-                self.lose_link(now, effects);
+                self.move_on(now, effects);
             }
             Link::Open(open) if open.next_beat <= now => match open.beat(now) {
                 Some((n, received)) => {
@@ -186,7 +216,7 @@ impl Session {
                 }
                 None => {
                     effects.push(Effect::Note(Note::BeatsUnanswered));
-                    self.lose_link(now, effects);
+                    self.move_on(now, effects);
                 }
             },
             _ => {}
@@ -271,6 +301,7 @@ impl Session {
         }
         self.link = Link::Open(connection);
         self.backoff.reset();
+        self.turns.welcomed();
         drop.iter().for_each(|token| self.forget(token, CancelReason::Unknown, effects));
         for hold in self.holdings.list() {
             match self.holdings.get(&hold.token).map(|held| &held.stage) {
@@ -303,11 +334,12 @@ impl Session {
     fn refused(&mut self, code: ErrorCode, message: String, now: TimeMs, effects: &mut Vec<Effect>) {
         effects.push(Effect::Note(Note::Error { code, message: message.clone() }));
         match code {
+            ErrorCode::Version if !self.turns.refused() => self.move_on(now, effects),
             ErrorCode::Version => {
                 self.ended = true;
                 effects.push(Effect::End(EndReason::Refused { message }));
             }
-            ErrorCode::NoHello | ErrorCode::Limit => self.lose_link(now, effects),
+            ErrorCode::NoHello | ErrorCode::Limit => self.move_on(now, effects),
             ErrorCode::Malformed | ErrorCode::BadToken | ErrorCode::NoService => {}
         }
     }
@@ -416,13 +448,22 @@ impl Session {
         }
     }
 
+    /// When nothing is waited for any more. A worker that ends at once does not wait for long, and neither does one whose
+    /// dispatcher is away where all that is left survives it.
+    fn leave_at(&self) -> Option<TimeMs> {
+        let is_safe = self.config.keeps_results && self.holdings.len() == self.holdings.finished_count();
+        let is_short = self.stop == Some(StopLevel::Now) || (is_safe && self.link.open().is_none());
+        let linger = if is_short { self.config.linger_ms.min(FAREWELL) } else { self.config.linger_ms };
+        self.free_since.map(|since| since.after(linger))
+    }
+
     /// Leaves once every slot is free and everything was answered, or has been waited for long enough.
     fn leave_if_through(&mut self, now: TimeMs, effects: &mut Vec<Effect>) {
         if self.stop.is_none() || self.ended || !self.slots.iter().all(Slot::is_free) {
             return;
         }
-        let leave_at = *self.leave_at.get_or_insert(now.after(self.config.linger_ms));
-        if self.holdings.is_empty() || leave_at <= now {
+        self.free_since.get_or_insert(now);
+        if self.holdings.is_empty() || self.leave_at().is_some_and(|at| at <= now) {
             self.ended = true;
             if self.link.open().is_some() {
                 effects.push(Effect::Send(FromWorker::Bye));

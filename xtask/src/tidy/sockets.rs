@@ -1,4 +1,5 @@
-//! The one place that sends: the socket crates are named below `crates/transport/src/socket` and nowhere else.
+//! The one place that sends: the socket crates are named below `crates/transport/src/socket` and nowhere else, and what
+//! lets a socket of zeromq send is named in one file of it.
 
 use super::Finding;
 use super::rust::TokenKind;
@@ -6,6 +7,9 @@ use super::tree::Tree;
 
 const BOUNDARY: [&str; 2] = ["crates/transport/src/socket/", "crates/transport/src/socket.rs"];
 const CRATES: [&str; 3] = ["omq_tokio", "omq_proto", "zeromq"];
+/// Without one of these in scope no socket of zeromq can send: its sending functions belong to a trait.
+const SENDING: [&str; 3] = ["SocketSend", "CaptureSocket", "prelude"];
+const MAY_SEND: &str = "crates/transport/src/socket/zeromq/send.rs";
 
 /// A socket crate named by the product outside its boundary, in code or as a dependency. Tests may play raw peers.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -18,6 +22,15 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             let named = token.kind == TokenKind::Word && path && CRATES.contains(&token.text.as_str());
             if named && !rust.is_test(token.line) {
                 let what = format!("`{}` is used outside {}: go through the socket boundary", token.text, BOUNDARY[0]);
+                findings.push(Finding::new(&file.path, token.line, what));
+            }
+        }
+    }
+    let silent = tree.rust_in(BOUNDARY[0]).filter(|(file, _)| file.path != MAY_SEND);
+    for (file, rust) in silent {
+        for token in rust.tokens.iter().filter(|token| token.kind == TokenKind::Word) {
+            if SENDING.contains(&token.text.as_str()) && !rust.is_test(token.line) {
+                let what = format!("`{}` lets a socket send and wait for its peer: only {MAY_SEND} may", token.text);
                 findings.push(Finding::new(&file.path, token.line, what));
             }
         }
@@ -45,6 +58,15 @@ mod tests {
         assert_eq!(check(&Tree::of(&[("crates/transport/src/router.rs", text)])).len(), 1);
         assert_eq!(check(&Tree::of(&[("crates/transport/src/socket/omq.rs", text)])), []);
         assert_eq!(check(&Tree::of(&[("crates/transport/tests/raw.rs", text)])), []);
+    }
+
+    #[test]
+    fn a_second_file_that_could_send_over_zeromq_is_found() {
+        let text = "use ::zeromq::{Socket, SocketSend};\n";
+        assert_eq!(check(&Tree::of(&[("crates/transport/src/socket/zeromq/router.rs", text)])).len(), 1);
+        assert_eq!(check(&Tree::of(&[(MAY_SEND, text)])), []);
+        let text = "use ::zeromq::{Socket, SocketRecv};\n";
+        assert_eq!(check(&Tree::of(&[("crates/transport/src/socket/zeromq/router.rs", text)])), []);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use dispatcher_server::{DispatcherConfig, ResultNames};
 use dispatcher_store::archive::files::{FileArchive, FileArchiveOptions, Layout};
 use dispatcher_store::sqlite::{Durability, SqliteOptions};
 use dispatcher_store::{ServiceSettings, Store};
-use dispatcher_transport::socket::Endpoint;
+use dispatcher_transport::socket::{BackendKind, Endpoint};
 use dispatcher_worker::exec::{CommandTemplate, Placeholder, ResultNaming};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -110,6 +110,7 @@ impl Plan {
         let slots = self.slots as usize;
         DispatcherConfig {
             endpoint,
+            backend: BackendKind::default(),
             host: crate::run::workers::host(),
             limits: Limits::default(),
             fleet: FleetLimits::default(),

@@ -125,7 +125,7 @@ pub fn host() -> String {
 }
 
 /// Which life of a worker this is: random.
-fn incarnation() -> anyhow::Result<String> {
+pub fn incarnation() -> anyhow::Result<String> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).context("the system has no randomness")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -1,28 +1,8 @@
 //! Kills: whatever the moment, the next start goes on, nothing is lost and nothing that was recorded is done again.
 
-use crate::kit::{Place, full, wait_for_file};
+use crate::kit::{Dice, Place, full, wait_for_file};
 use crate::results::{assert_gzipped, real_files};
 use std::collections::HashSet;
-
-/// A small generator with a printed seed: the moments of the kills differ from run to run and can be repeated.
-struct Dice(u64);
-
-impl Dice {
-    /// From the environment, or from the time.
-    fn cast() -> Self {
-        let seed = std::env::var("DISPATCHER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
-            u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() % u128::from(u64::MAX)).unwrap()
-        });
-        println!("DISPATCHER_SEED={seed}");
-        Self(seed)
-    }
-
-    /// A number from 1 to `most`.
-    fn upto(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most + 1
-    }
-}
 
 /// Starts, lets it come to the n-th pass of a place, and kills the whole tree there.
 fn kill_at(place: &Place, exec: &str, at: &str, n: u64) {

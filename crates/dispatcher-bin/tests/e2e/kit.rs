@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -20,7 +21,8 @@ pub struct Place {
 /// The program, running.
 pub struct Running {
     child: Child,
-    stderr: BufReader<std::process::ChildStderr>,
+    stderr: Option<BufReader<std::process::ChildStderr>>,
+    log: Option<JoinHandle<Vec<u8>>>,
 }
 
 /// Whether the whole length of a test was asked for.
@@ -147,12 +149,17 @@ pub fn told(output: &Output) -> String {
     )
 }
 
+/// The members of an object, as one line.
+pub fn members(value: &Value) -> String {
+    value.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
 impl Running {
     /// Starts a command whose standard error is read line by line.
     pub fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        Self { child, stderr }
+        let stderr = child.stderr.take().map(BufReader::new);
+        Self { child, stderr, log: None }
     }
 
     pub fn pid(&self) -> u32 {
@@ -184,7 +191,7 @@ impl Running {
         let mut seen = String::new();
         loop {
             let mut line = String::new();
-            if self.stderr.read_line(&mut line).unwrap() == 0 {
+            if self.stderr.as_mut().unwrap().read_line(&mut line).unwrap() == 0 {
                 panic!("ended before it said {text:?}; it said:\n{seen}");
             }
             if line.contains(text) {
@@ -194,13 +201,48 @@ impl Running {
         }
     }
 
+    /// Reads the rest of standard error on a thread, so that it never fills.
+    pub fn drain_log(&mut self) {
+        let Some(mut stderr) = self.stderr.take() else { return };
+        self.log = Some(std::thread::spawn(move || {
+            let mut said = Vec::new();
+            // A pipe that breaks has said what it had to say.
+            let _ = stderr.read_to_end(&mut said);
+            said
+        }));
+    }
+
+    /// Waits for its end alone: what it started may still have its streams.
+    pub fn end_without_children(mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+
     /// Waits for its end.
     pub fn end(mut self) -> Output {
-        let mut stderr = Vec::new();
-        self.stderr.read_to_end(&mut stderr).unwrap();
+        self.drain_log();
         let mut output = self.child.wait_with_output().unwrap();
-        output.stderr = stderr;
+        output.stderr = self.log.take().map(|log| log.join().unwrap()).unwrap_or_default();
         output
+    }
+}
+
+/// A small generator with a printed seed: what a test does at random can be repeated.
+pub struct Dice(u64);
+
+impl Dice {
+    /// From the environment, or from the time.
+    pub fn cast() -> Self {
+        let seed = std::env::var("DISPATCHER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
+            u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() % u128::from(u64::MAX)).unwrap()
+        });
+        println!("DISPATCHER_SEED={seed}");
+        Self(seed)
+    }
+
+    /// A number from 1 to `most`.
+    pub fn upto(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most + 1
     }
 }
 

@@ -4,7 +4,10 @@
 #![expect(clippy::print_stdout, reason = "the seed of a failed test is what repeats it")]
 #![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
 
+mod desk;
+mod farm;
 mod faults;
+mod fleets;
 mod imports;
 mod inputs;
 mod killed;
@@ -16,3 +19,4 @@ mod poison;
 mod results;
 mod serving;
 mod stops;
+mod workers;

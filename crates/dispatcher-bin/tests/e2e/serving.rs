@@ -1,79 +1,218 @@
-//! A dispatcher that serves, for tests of what is done beside it.
+//! How a server starts and ends.
 
-use crate::kit::{Place, Running, dispatcher, output, told, wait_until};
-use serde_json::Value;
-use std::process::Output;
-use tempfile::TempDir;
+use crate::farm::{Farm, ended};
+use crate::kit::{dispatcher, output, told, wait_for_file, wait_until};
+use rustix::process::Signal;
+use std::io::{Read, Write};
 
-/// A dispatcher that serves a place's state folder; it is killed where the test does not end it.
-pub struct Serving {
-    running: Option<Running>,
-    /// The socket of the workers lies in it.
-    _folder: TempDir,
-}
-
-impl Serving {
-    /// Starts one in `place`, with its state in `state`, and waits until it serves.
-    pub fn start(place: &Place, args: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let listen = format!("ipc://{}/w", folder.path().display());
-        let mut command = dispatcher();
-        command.current_dir(place.path()).args(["serve", "--state", "state", "--http", "off", "--listen", &listen]);
-        let mut running = Running::start(command.args(args));
-        running.wait_for_line("serving");
-        Self { running: Some(running), _folder: folder }
-    }
-
-    /// Tells it to end as a supervisor does, and waits for that.
-    pub fn stop(mut self) -> Output {
-        let running = self.running.take().unwrap();
-        running.signal(rustix::process::Signal::TERM);
-        running.end()
-    }
-
-    /// Waits for its end, which something else brings about.
-    pub fn end(mut self) -> Output {
-        self.running.take().unwrap().end()
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.kill_tree();
+// Rules S1, S6. Case F58.
+#[test]
+fn an_idle_server_ends_at_once_with_0_and_another_one_starts_at_the_same_place() {
+    let farm = Farm::with_many(2, 20_000);
+    for signal in [Signal::TERM, Signal::INT] {
+        let server = farm.serve();
+        let idle: Vec<_> = (0..2).map(|n| farm.worker(&format!("w{n}"), "true", &[])).collect();
+        wait_until("they are connected", || {
+            farm.look(&["workers"]).as_array().unwrap().iter().filter(|w| w["connected"] == true).count() == 2
+        });
+        let output = server.end_with(signal);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        for worker in idle {
+            worker.signal(Signal::TERM);
+            assert_eq!(worker.end().status.code(), Some(0));
         }
     }
+    assert_eq!(farm.tell(&["status"]).status.code(), Some(0));
 }
 
-/// A command in `place`, on its state folder, to its end.
-pub fn command(place: &Place, args: &[&str]) -> Output {
-    output(dispatcher().current_dir(place.path()).args(args).args(["--state", "state"]))
+// Rule S1.
+#[test]
+fn a_second_signal_ends_it_at_once_and_a_worker_that_goes_on_brings_its_result_later() {
+    let farm = Farm::with_many(1, 20_000);
+    farm.import(&[]);
+    let server = farm.serve_with(&["--drain=wait"], &[]);
+    let (started, go) = (farm.path().join("started"), farm.path().join("go"));
+    rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let exec = format!("touch {}; cat {} > /dev/null; echo done", started.display(), go.display());
+    let worker = farm.worker("w1", &exec, &[]);
+    wait_for_file(&started);
+    server.running.signal(Signal::TERM);
+    server.running.signal(Signal::TERM);
+    let output = ended(server.running);
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    let server = farm.serve();
+    std::fs::OpenOptions::new().write(true).open(&go).unwrap().write_all(b"go").unwrap();
+    farm.wait_until_all_over();
+    assert_eq!(farm.result("0000").unwrap(), b"done\n");
+    worker.signal(Signal::TERM);
+    worker.end();
+    server.end();
+    farm.assert_healthy();
 }
 
-/// The same, which must end so; what it said.
-pub fn said(place: &Place, code: i32, args: &[&str]) -> String {
-    let output = command(place, args);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", told(&output));
-    told(&output)
+// Rules S1, S4.
+#[test]
+fn a_server_told_to_end_amid_work_leaves_it_to_its_workers() {
+    let farm = Farm::with_many(1, 20_000);
+    farm.import(&[]);
+    let server = farm.serve();
+    let (started, go) = (farm.path().join("started"), farm.path().join("go"));
+    rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let exec = format!("touch {}; cat {} > /dev/null; echo done", started.display(), go.display());
+    let worker = farm.worker("w1", &exec, &[]);
+    wait_for_file(&started);
+    server.end();
+    // It finishes while nobody is there.
+    std::fs::OpenOptions::new().write(true).open(&go).unwrap().write_all(b"go").unwrap();
+    let server = farm.serve();
+    farm.wait_until_all_over();
+    let story = farm.look(&["show", "1"]);
+    assert_eq!(story["attempts"].as_array().unwrap().len(), 1, "{story:#}");
+    worker.signal(Signal::TERM);
+    worker.end();
+    server.end();
 }
 
-/// The same with `--json`, which must end well.
-pub fn json(place: &Place, args: &[&str]) -> Value {
-    let output = command(place, &[args, &["--json"]].concat());
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", told(&output));
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", told(&output)))
+/// A panic at a place ends the process with the code of a part that died.
+fn a_panic_at(place: &str, stage: &str) {
+    let farm = Farm::with_many(5, 20_000);
+    farm.import(&[]);
+    let server = farm.serve_with(&[], &[("DISPATCHER_PANIC", format!("{place}:1"))]);
+    let worker = farm.worker("w1", "cat {input}", &[]);
+    let output = ended(server.running);
+    assert_eq!(output.status.code(), Some(13), "{}", told(&output));
+    assert!(told(&output).contains(&format!("the {stage} died")), "{}", told(&output));
+    let server = farm.serve();
+    farm.wait_until_all_over();
+    worker.signal(Signal::TERM);
+    worker.end();
+    server.end();
+    assert_eq!(farm.count("done"), 5);
+    farm.assert_healthy();
 }
 
-/// The members of an object, as one line.
-pub fn members(value: &Value) -> String {
-    value.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>().join(" ")
+// Rules S2, D8. Cases F15, F68.
+#[test]
+fn a_panic_of_the_router_ends_a_server_and_nothing_is_lost() {
+    a_panic_at("handed_out", "router");
 }
 
-/// Waits until so many tasks are in the state.
-pub fn wait_for_tasks(place: &Place, n: u64) {
-    wait_until(&format!("{n} tasks are in"), || {
-        let output = command(place, &["status", "--json"]);
-        let status: Option<Value> = serde_json::from_slice(&output.stdout).ok();
-        status.is_some_and(|status| status["total"].as_u64() >= Some(n))
-    });
+// Rules S2, D8. Cases F15, F68.
+#[test]
+fn a_panic_of_the_receiver_ends_a_server_and_nothing_is_lost() {
+    a_panic_at("received", "receiver");
+}
+
+// Rules S2, D8. Cases F15, F68.
+#[test]
+fn a_panic_of_the_finaliser_ends_a_server_and_nothing_is_lost() {
+    a_panic_at("committed", "finaliser");
+}
+
+// Rules S2, X1. Case F15.
+#[test]
+fn a_panic_of_the_reaper_ends_a_server_and_nothing_is_lost() {
+    a_panic_at("swept", "finaliser");
+}
+
+// Rule S2. Case F15.
+#[test]
+fn a_panic_of_the_publisher_ends_a_server_and_nothing_is_lost() {
+    a_panic_at("publishing", "finaliser");
+}
+
+// Rule S2. Case F72.
+#[test]
+fn a_log_that_nobody_reads_holds_up_neither_tasks_nor_the_end() {
+    let farm = Farm::with_many(40, 20_000);
+    farm.import(&[]);
+    let mut command = dispatcher();
+    command.current_dir(farm.path()).args(["serve", "--until-empty", "--http=off"]);
+    command.arg(format!("--listen=ipc://{}", farm.path().join("s/r").display())).env("RUST_LOG", "trace");
+    let running = crate::kit::Running::start(&mut command);
+    let worker = farm.worker("w1", "cat {input}", &[]);
+    wait_until("every task has ended", || farm.tell(&["status"]).status.success() && farm.count("done") == 40);
+    // Only now is its standard error read.
+    let output = ended(running);
+    assert_eq!(output.status.code(), Some(0), "{}", output.status);
+    worker.signal(Signal::TERM);
+    worker.end();
+    farm.assert_healthy();
+}
+
+// Rule S5.
+#[test]
+fn a_bounded_server_ends_by_itself() {
+    let farm = Farm::with_many(10, 20_000);
+    farm.import(&[]);
+    let worker = farm.worker("w1", "cat {input}", &[]);
+    let limited = ended(farm.serve_with(&["--limit=4"], &[]).running);
+    assert_eq!((limited.status.code(), farm.count("done")), (Some(0), 4), "{}", told(&limited));
+    let all = ended(farm.serve_with(&["--until-empty"], &[]).running);
+    assert_eq!((all.status.code(), farm.count("done")), (Some(0), 10), "{}", told(&all));
+    worker.signal(Signal::TERM);
+    worker.end();
+}
+
+#[test]
+fn a_second_server_on_a_state_folder_or_an_endpoint_is_refused_with_words() {
+    let farm = Farm::new(20_000);
+    let server = farm.serve();
+    let second = farm.tell(&["serve", "--http=off"]);
+    assert_eq!(second.status.code(), Some(14), "{}", told(&second));
+    assert!(told(&second).contains("another dispatcher"), "{}", told(&second));
+    let listen = format!("--listen=ipc://{}", farm.path().join("s/r").display());
+    let elsewhere = farm.tell(&["serve", "--http=off", "--state=other", &listen]);
+    assert_eq!(elsewhere.status.code(), Some(2), "{}", told(&elsewhere));
+    assert!(told(&elsewhere).contains("in use"), "{}", told(&elsewhere));
+    server.end();
+}
+
+// Rules A1, A5.
+#[test]
+fn health_readiness_and_the_books_are_shown_on_a_local_page() {
+    let farm = Farm::with_many(6, 20_000);
+    farm.import(&[]);
+    let mut command = dispatcher();
+    command.current_dir(farm.path()).args(["serve", "--http=127.0.0.1:0"]);
+    command.arg(format!("--listen=ipc://{}", farm.path().join("s/r").display()));
+    let mut running = crate::kit::Running::start(&mut command);
+    let line = running.wait_for_line("serving");
+    running.drain_log();
+    let address = line.split("http://").nth(1).unwrap().split(['"', ' ']).next().unwrap().to_owned();
+    let page = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    };
+    assert!(page("/healthz").starts_with("HTTP/1.1 200"), "{}", page("/healthz"));
+    assert!(page("/readyz").starts_with("HTTP/1.1 200"), "{}", page("/readyz"));
+    let worker = farm.worker("w1", "cat {input}", &[]);
+    farm.wait_until_all_over();
+    let counted = |text: &str| page("/metrics").contains(text);
+    wait_until("the books are shown", || counted("dispatcher_attempts_total{service=\"echo\",kind=\"accepted\"} 6"));
+    assert!(counted("dispatcher_attempts_total{service=\"echo\",kind=\"dispatched\"} 6"), "{}", page("/metrics"));
+    assert!(counted("dispatcher_durable_seconds_count 6") && counted("dispatcher_store_up 1"), "{}", page("/metrics"));
+    assert!(page("/nothing").starts_with("HTTP/1.1 404"));
+    worker.signal(Signal::TERM);
+    worker.end();
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().status.code(), Some(0));
+}
+
+#[test]
+fn without_a_command_it_serves_and_says_what_to_do_next() {
+    let farm = Farm::new(20_000);
+    let mut command = dispatcher();
+    command.current_dir(farm.path()).env("DISPATCHER_HTTP", "off");
+    command.env("DISPATCHER_LISTEN", format!("ipc://{}", farm.path().join("s/r").display()));
+    let mut running = crate::kit::Running::start(&mut command);
+    running.wait_for_line("serving");
+    running.wait_for_line("dispatcher import");
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().status.code(), Some(0));
+    let wrong = output(dispatcher().current_dir(farm.path()).args(["serve", "--listen", "nowhere"]));
+    assert_eq!(wrong.status.code(), Some(2), "{}", told(&wrong));
 }

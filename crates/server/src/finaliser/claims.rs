@@ -1,6 +1,6 @@
 //! Claims ahead: keeps a small stock of claimed tasks ready, so that a worker never waits for the store.
 //!
-//! Owns when to claim, how much, and the turns of the services; and the moment when a bounded run is over (rule S5).
+//! Owns when to claim, how much, and the turns of the services.
 
 use super::{Finaliser, Pending, SWEEP_EVERY};
 use crate::hooks;
@@ -9,7 +9,7 @@ use crate::report::{Order, Work};
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
 use dispatcher_core::time::TimeMs;
-use dispatcher_store::{Claim, ClaimedTask, Record, Service, TaskFilter, TaskState};
+use dispatcher_store::{Claim, ClaimedTask, Record, Service};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -48,6 +48,7 @@ impl Finaliser {
 
     /// Claims up to `max` tasks of a service and sends them to the router.
     fn claim_of(&mut self, service: &Service, max: usize) -> Result<usize, StageFailure> {
+        let max = self.limit.as_ref().map_or(max, |limit| limit.most(max));
         let ask = Claim { dispatcher: self.parts.dispatcher, service: service.id, max };
         let now = self.now();
         let claimed = Meters::timed(&self.parts.meters.claim, || {
@@ -73,9 +74,12 @@ impl Finaliser {
     /// A claimed task with all that is needed to hand it out. One of a corpus that is not known goes back, and is asked
     /// about again at its next claim (rule G8).
     fn work(&mut self, service: &Service, task: ClaimedTask) -> Option<Work> {
-        let work = self.known_work(service, &task);
+        let meant = self.limit.as_mut().is_none_or(|limit| limit.admit(&task));
+        let work = if meant { self.known_work(service, &task) } else { None };
         if work.is_none() {
-            tracing::warn!(task = task.lease.task.0, corpus = task.corpus.0, "the task's corpus is not known");
+            if meant {
+                tracing::warn!(task = task.lease.task.0, corpus = task.corpus.0, "the task's corpus is not known");
+            }
             let back = Record::Returned { lease: task.lease };
             self.batch.push(Pending::Record(back, None), Urgency::Relaxed, self.parts.clock.now());
         }
@@ -123,35 +127,5 @@ impl Finaliser {
         !self.parts.shared.is_draining()
             && !self.parts.shared.holding.load(Ordering::Acquire)
             && !self.parts.set.is_saturated()
-    }
-
-    /// Ends a bounded run: everything is imported, and nothing is ready, leased, in a batch or to be published.
-    pub(super) fn finish_when_empty(&mut self) -> Result<(), StageFailure> {
-        let shared = &self.parts.shared;
-        let quiet = shared.finish_when_empty.load(Ordering::Acquire)
-            && !shared.finished.load(Ordering::Acquire)
-            && shared.stock.total() == 0
-            && self.parts.set.counts().in_flight == 0
-            && self.publishing.is_empty()
-            && self.now() < self.claim_at;
-        if !quiet {
-            return Ok(());
-        }
-        while !self.batch.is_empty() {
-            self.write_batch()?;
-        }
-        let filter = TaskFilter::default();
-        let summary = self.patiently(|store| {
-            let filter = filter.clone();
-            async move { store.summary(&filter).await }
-        })?;
-        let open =
-            summary.by_state.iter().any(|(state, n)| *n > 0 && matches!(state, TaskState::Ready | TaskState::Leased));
-        if open {
-            return Ok(());
-        }
-        self.parts.shared.finished.store(true, Ordering::Release);
-        self.parts.shared.begin_drain(self.parts.drain_when_empty);
-        self.order(Order::Drain)
     }
 }

@@ -162,6 +162,9 @@ impl Finaliser {
         let Some(settlement) = settlement(&record, &answer) else { return Ok(()) };
         self.awaited.remove(&lease);
         self.parts.set.settle(lease, &settlement, now);
+        if let Some(limit) = self.limit.as_mut().filter(|_| is_the_end(&answer)) {
+            limit.over(lease.task);
+        }
         match &answer {
             Answer::Stored { replaced, repeat } => self.stored(&record, *replaced, *repeat)?,
             Answer::Requeued { not_before, .. } => {
@@ -303,6 +306,11 @@ fn parts_of(record: &Record) -> &[PartRef] {
         Record::Result { parts, .. } | Record::Ended { parts, .. } => parts,
         _ => &[],
     }
+}
+
+/// Whether the task has ended, and is not to be done again.
+const fn is_the_end(answer: &Answer) -> bool {
+    !matches!(answer, Answer::Noted | Answer::Requeued { .. } | Answer::Superseded { .. })
 }
 
 /// What the decision means for the lease in memory; `None` where it means nothing.

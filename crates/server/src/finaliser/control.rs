@@ -83,6 +83,9 @@ impl Finaliser {
             self.parts.set.settle(*lease, &Settlement::Cancelled, now);
             self.awaited.remove(lease);
             self.names.remove(&lease.task);
+            if let Some(limit) = &mut self.limit {
+                limit.over(lease.task);
+            }
         }
         if !revoked.is_empty() {
             let why = "an operator ended this attempt".to_owned();

@@ -5,14 +5,18 @@ use crossbeam_channel::Receiver;
 use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::id::{EntryName, TaskId};
 use dispatcher_core::in_flight::Limits;
-use dispatcher_core::time::SpanMs;
-use dispatcher_core::wire::{FromWorker, PROTO, ToWorker, TokenText};
+use dispatcher_core::report::Status;
+use dispatcher_core::time::{SpanMs, TimeMs};
+use dispatcher_core::wire::{AckWord, FromWorker, Hold, PROTO, ToWorker, TokenText};
 use dispatcher_server::inputs::mtime_of;
-use dispatcher_server::{Dispatcher, DispatcherConfig, Ended, ResultNames, Workers};
+use dispatcher_server::{Dispatcher, DispatcherConfig, DrainMode, Ended, ResultNames, Workers};
 use dispatcher_store::archive::{FileArchive, FileArchiveOptions, Layout};
-use dispatcher_store::{Entry, MemoryStore, ServiceSettings, Store, Story, Summary, TaskFilter, TaskState};
+use dispatcher_store::{
+    Command, CommandOutcome, CommandPage, Entry, MemoryStore, ServiceSettings, Store, StoreError, Story, Summary,
+    TaskFilter, TaskState,
+};
 use dispatcher_transport::codec;
-use dispatcher_transport::socket::{DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent};
+use dispatcher_transport::socket::{BackendKind, DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent};
 use dispatcher_worker::{Assignment, Cancel, OutPart, Outcome, Stop, Worker, WorkerConfig, WorkerSummary, run_worker};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -34,26 +38,45 @@ pub struct Place {
     pub store: Arc<dyn Store>,
     runtime: Runtime,
     dispatcher: Dispatcher,
+    config: DispatcherConfig,
 }
 
 /// What a test may choose.
 pub struct Setup {
+    /// The sockets of the dispatcher and of good workers.
+    pub backend: BackendKind,
+    /// Where the dispatcher listens, if not at a path in its own folder.
+    pub endpoint: Option<Endpoint>,
     pub store: Arc<dyn Store>,
     pub fleet: FleetLimits,
     pub limits: Limits,
     pub service: ServiceSettings,
     pub inputs: usize,
+    pub workers: Workers,
+    pub task_limit: Option<u64>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            backend: BackendKind::default(),
+            endpoint: None,
             store: Arc::new(MemoryStore::new()),
             fleet: FleetLimits::default(),
             limits: Limits::default(),
             service: ServiceSettings::default(),
             inputs: 1,
+            workers: Workers::Ours { worked_on: Vec::new() },
+            task_limit: None,
         }
+    }
+}
+
+impl Setup {
+    /// A dispatcher whose workers live on without it, and which soon finds that one is gone.
+    pub fn serving(inputs: usize) -> Self {
+        let fleet = FleetLimits { beat: SpanMs(100), dead_after: SpanMs(600), ..FleetLimits::default() };
+        Self { inputs, fleet, workers: Workers::Elsewhere, ..Self::default() }
     }
 }
 
@@ -73,13 +96,10 @@ impl Place {
             let corpus = store.put_corpus("inputs", inputs.as_os_str().as_bytes()).await.unwrap();
             store.import(service.id, corpus.id, &entries).await.unwrap();
         });
-        let archive = FileArchive::open(FileArchiveOptions {
-            out: dir.path().join("out"),
-            state: dir.path().join("out/.dispatcher"),
-            layout: Layout::same_names(),
-        });
+        let endpoint = setup.endpoint.unwrap_or_else(|| Endpoint::ipc(sockets.join("r")).unwrap());
         let config = DispatcherConfig {
-            endpoint: Endpoint::ipc(sockets.join("r")).unwrap(),
+            endpoint,
+            backend: setup.backend,
             host: "here".to_owned(),
             limits: setup.limits,
             fleet: setup.fleet,
@@ -87,18 +107,78 @@ impl Place {
             claim_ahead: 256,
             store_patience: Duration::from_secs(1),
             drain_limit: Duration::from_secs(20),
-            workers: Workers::Ours { worked_on: Vec::new() },
+            workers: setup.workers,
             naming: ResultNames::ByEntry,
             http: None,
-            task_limit: None,
+            task_limit: setup.task_limit,
             wake_in: None,
         };
-        let dispatcher = Dispatcher::start(config, Arc::clone(&store), Arc::new(archive.unwrap())).unwrap();
-        Self { dir, store, runtime, dispatcher }
+        let dispatcher = start_in(&dir, &config, &store);
+        Self { dir, store, runtime, dispatcher, config }
+    }
+
+    /// Ends the dispatcher, as a signal does, and says how it ended.
+    pub fn drain(&self, mode: DrainMode) -> Ended {
+        self.dispatcher.drain(mode);
+        self.ended()
+    }
+
+    /// Waits for the dispatcher's end.
+    pub fn ended(&self) -> Ended {
+        loop {
+            let end = self.dispatcher.ends().recv_timeout(TOO_LONG).unwrap();
+            if let Some(ended) = self.dispatcher.ended(end) {
+                return ended;
+            }
+        }
+    }
+
+    /// Starts another dispatcher on what the one before has left.
+    pub fn start_again(self) -> Self {
+        let Self { dir, store, runtime, config, dispatcher } = self;
+        drop(dispatcher);
+        let dispatcher = start_in(&dir, &config, &store);
+        Self { dir, store, runtime, dispatcher, config }
+    }
+
+    /// Gives a command as another process does, and waits for what becomes of it.
+    pub fn command(&self, command: &Command) -> CommandOutcome {
+        let id = self.runtime.block_on(self.store.submit(command, "a test", TimeMs(0))).unwrap();
+        self.dispatcher.nudge();
+        let mut outcome = None;
+        wait_until("the command is through", || {
+            let page = CommandPage { id: Some(id), max: 1, ..CommandPage::default() };
+            outcome = self.runtime.block_on(self.store.commands(&page)).unwrap().remove(0).outcome;
+            outcome.is_some()
+        });
+        outcome.unwrap()
+    }
+
+    /// What the store answers.
+    pub fn ask<T>(&self, asked: impl Future<Output = Result<T, StoreError>>) -> T {
+        self.runtime.block_on(asked).unwrap()
+    }
+
+    /// Imports more small inputs, for this service.
+    pub fn import(&self, service: &str, names: std::ops::Range<usize>, priority: i32) {
+        let inputs = self.dir.path().join("in");
+        let entries: Vec<Entry> = names.map(|i| Entry { priority, ..input(&inputs, i) }).collect();
+        self.runtime.block_on(async {
+            let service = self.store.put_service(service, &ServiceSettings::default()).await.unwrap();
+            let corpus = self.store.put_corpus("inputs", inputs.as_os_str().as_bytes()).await.unwrap();
+            self.store.import(service.id, corpus.id, &entries).await.unwrap();
+        });
+        self.dispatcher.nudge();
+    }
+
+    /// No difference between the books and the rows, and nothing out.
+    pub fn assert_balance(&self) {
+        let audit = self.runtime.block_on(self.store.audit()).unwrap();
+        assert_eq!((audit.differences, audit.out), (Vec::new(), 0), "the books balance and nothing is out");
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint::ipc(self.dir.path().join("s/r")).unwrap()
+        self.config.endpoint.clone()
     }
 
     pub fn out(&self) -> PathBuf {
@@ -154,6 +234,15 @@ pub struct Finished {
     pub place: Place,
 }
 
+fn start_in(dir: &TempDir, config: &DispatcherConfig, store: &Arc<dyn Store>) -> Dispatcher {
+    let archive = FileArchive::open(FileArchiveOptions {
+        out: dir.path().join("out"),
+        state: dir.path().join("out/.dispatcher"),
+        layout: Layout::same_names(),
+    });
+    Dispatcher::start(config.clone(), Arc::clone(store), Arc::new(archive.unwrap())).unwrap()
+}
+
 /// The i-th input.
 fn input(folder: &std::path::Path, i: usize) -> Entry {
     let path = folder.join(format!("{i:06}"));
@@ -182,8 +271,12 @@ pub struct Running {
 pub fn start_worker(place: &Place, name: &str, slots: u32, work: Arc<dyn Worker>) -> Running {
     let stop = Stop::new();
     let scratch = place.dir.path().join(format!("scratch-{name}"));
-    let config =
-        WorkerConfig { slots, prefetch: slots, ..WorkerConfig::new(place.endpoint(), name, name, SERVICE, scratch) };
+    let config = WorkerConfig {
+        backend: place.config.backend,
+        slots,
+        prefetch: slots,
+        ..WorkerConfig::new(place.endpoint(), name, name, SERVICE, scratch)
+    };
     let asked = stop.clone();
     let thread = std::thread::spawn(move || run_worker(config, work, asked).unwrap());
     Running { stop, thread }
@@ -199,6 +292,17 @@ pub struct Puppet {
 impl Puppet {
     /// Connects and says hello.
     pub fn join(place: &Place, name: &str, slots: u32) -> Self {
+        Self::join_with(place, name, slots, &[SERVICE], Vec::new()).0
+    }
+
+    /// The same with these services, and with what it still holds; also what it is told to keep and to drop.
+    pub fn join_with(
+        place: &Place,
+        name: &str,
+        slots: u32,
+        services: &[&str],
+        holds: Vec<Hold>,
+    ) -> (Self, Vec<TokenText>, Vec<TokenText>) {
         let (say, says) = tokio::sync::mpsc::unbounded_channel();
         let (hear, heard) = crossbeam_channel::unbounded();
         let endpoint = place.endpoint();
@@ -212,12 +316,29 @@ impl Puppet {
             proto: PROTO,
             name: name.to_owned(),
             incarnation: name.to_owned(),
-            services: vec![SERVICE.to_owned()],
+            services: services.iter().map(|service| (*service).to_owned()).collect(),
             slots,
-            holds: Vec::new(),
+            holds,
         });
-        puppet.hear_until("a welcome", |said| matches!(said, ToWorker::Welcome { .. }));
-        puppet
+        let (said, _) = puppet.hear_until("a welcome", |said| matches!(said, ToWorker::Welcome { .. }));
+        let ToWorker::Welcome { keep, drop, .. } = said else { unreachable!() };
+        (puppet, keep, drop)
+    }
+
+    /// Sends an empty good result and waits for the word about it.
+    pub fn finish(&self, token: &TokenText) -> AckWord {
+        let (token, status) = (token.clone(), Status::NoProblem);
+        self.say(&FromWorker::Result { token: token.clone(), status, messages: Vec::new(), parts: Vec::new() });
+        let meant = |said: &ToWorker| matches!(said, ToWorker::Ack { token: of, .. } if *of == token);
+        let (said, _) = self.hear_until("the word about a result", meant);
+        let ToWorker::Ack { answer, .. } = said else { unreachable!() };
+        answer
+    }
+
+    /// The answer to a beat shows that what was said before it was heard.
+    pub fn beat(&self, n: u64, received: u64, holds: Vec<Hold>) {
+        self.say(&FromWorker::Beat { n, received, holds });
+        self.hear_until("the answer to the beat", |said| matches!(said, ToWorker::Beat { n: of, .. } if *of == n));
     }
 
     fn event(&self) -> DealerEvent {

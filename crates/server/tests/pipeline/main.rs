@@ -3,7 +3,10 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 #![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
 
+mod bounded;
+mod commands;
 mod kit;
 mod lost;
+mod restarts;
 mod unusable;
 mod whole;

@@ -3,10 +3,12 @@
 use crate::kit::{Echo, Place, Setup, start_worker};
 use dispatcher_core::report::Status;
 use dispatcher_store::TaskState;
+use dispatcher_transport::socket::{BackendKind, Endpoint};
 use std::sync::Arc;
 
-fn every_task_ends(workers: usize, inputs: usize) {
-    let place = Place::start(Setup { inputs, ..Setup::default() });
+fn every_task_ends(workers: usize, setup: Setup) {
+    let inputs = setup.inputs;
+    let place = Place::start(setup);
     let running: Vec<_> = (0..workers).map(|n| start_worker(&place, &format!("w{n}"), 1, Arc::new(Echo))).collect();
     let stops: Vec<_> = running.iter().map(|worker| worker.stop.clone()).collect();
     let place = place.finish(&stops).place;
@@ -29,9 +31,18 @@ fn every_task_ends(workers: usize, inputs: usize) {
 fn workers_that_answer_at_once_find_their_leases_on_record() {
     let (inputs, rounds) = if std::env::var_os("DISPATCHER_FULL").is_some() { (20_000, 10) } else { (500, 1) };
     for _ in 0..rounds {
-        every_task_ends(8, inputs);
-        every_task_ends(16, inputs);
+        every_task_ends(8, Setup { inputs, ..Setup::default() });
+        every_task_ends(16, Setup { inputs, ..Setup::default() });
     }
+}
+
+#[test]
+fn a_whole_run_goes_over_zeromq_as_well_on_a_unix_socket_and_on_the_loopback_interface() {
+    let over_zeromq = || Setup { backend: BackendKind::Zeromq, inputs: 300, ..Setup::default() };
+    every_task_ends(8, over_zeromq());
+    // A port that was free a moment ago: a dispatcher does not tell which one it was given.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    every_task_ends(8, Setup { endpoint: Some(Endpoint::tcp(port).unwrap()), ..over_zeromq() });
 }
 
 // Rules C1, D2.

@@ -147,7 +147,10 @@ async fn of_workers_that_come_and_go_the_newest_are_kept(kit: Kit) {
     }
     let rows = listed(&kit, usize::MAX).await;
     assert_eq!(rows.len(), limits::WORKERS);
-    assert_eq!(rows.last().map(|row| row.heard_at), Some(TimeMs(5)), "the oldest ones went");
+    assert_eq!(rows.last().map(|row| row.heard_at), Some(TimeMs(5)));
+    kit.store.note_workers(kit.dispatcher, &[note("w", "0", 99_999), note("w", "6", 99_998)]).await.expect("notes");
+    let first: Vec<_> = listed(&kit, 2).await.iter().map(|row| row.first_at).collect();
+    assert_eq!(first, [TimeMs(99_999), TimeMs(6)], "the oldest one had been forgotten");
 }
 
 // Rule A1.

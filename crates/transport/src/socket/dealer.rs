@@ -1,7 +1,8 @@
 //! The worker's side: a DEALER with one link at a time, whichever implementation runs below.
 
 use super::omq::OmqDealer;
-use super::{Endpoint, Sent, SocketError};
+use super::zeromq::ZeromqDealer;
+use super::{BackendKind, Endpoint, Sent, SocketError};
 use crate::limits::{MAX_FRAMES, MAX_MESSAGE};
 use bytes::Bytes;
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub enum DealerEvent {
 /// The limits of a DEALER.
 #[derive(Clone, Debug)]
 pub struct DealerOptions {
+    /// Which implementation runs. Not all of them keep every limit below; `docs/adr/0003-socket-boundary.md` has the list.
+    pub backend: BackendKind,
     /// The most frames that a message has. It counts for the size only: each costs 64 bytes beside its own.
     pub max_frames: usize,
     /// The most bytes that a message has.
@@ -44,15 +47,17 @@ pub struct DealerSocket {
     backend: Backend,
 }
 
-/// The implementations. There will be a second one, chosen by configuration.
+/// The implementations, chosen by [`DealerOptions::backend`].
 #[derive(Debug)]
 enum Backend {
     Omq(Box<OmqDealer>),
+    Zeromq(Box<ZeromqDealer>),
 }
 
 impl Default for DealerOptions {
     fn default() -> Self {
         Self {
+            backend: BackendKind::default(),
             max_frames: MAX_FRAMES,
             max_message: MAX_MESSAGE,
             handshake: Duration::from_secs(5),
@@ -66,10 +71,14 @@ impl DealerSocket {
     /// A DEALER for the dispatcher at `endpoint`, which need not be there yet. Must be used within one Tokio runtime.
     ///
     /// # Errors
-    /// [`SocketError::Refused`] where the implementation does not take the options.
+    /// [`SocketError::Refused`] where the implementation does not take the options or the address.
     pub fn connect(endpoint: &Endpoint, options: DealerOptions) -> Result<Self, SocketError> {
-        let dealer = OmqDealer::connect(endpoint, options)?;
-        Ok(Self { backend: Backend::Omq(Box::new(dealer)) })
+        options.backend.may_use(endpoint)?;
+        let backend = match options.backend {
+            BackendKind::Omq => Backend::Omq(Box::new(OmqDealer::connect(endpoint, options)?)),
+            BackendKind::Zeromq => Backend::Zeromq(Box::new(ZeromqDealer::connect(endpoint, options)?)),
+        };
+        Ok(Self { backend })
     }
 
     /// Waits for the next event. Dropping the wait loses nothing.
@@ -79,6 +88,7 @@ impl DealerSocket {
     pub async fn next(&mut self) -> Result<DealerEvent, SocketError> {
         match &mut self.backend {
             Backend::Omq(dealer) => dealer.next().await,
+            Backend::Zeromq(dealer) => dealer.next().await,
         }
     }
 
@@ -87,6 +97,7 @@ impl DealerSocket {
     pub fn try_send(&mut self, frames: Vec<Bytes>) -> Sent {
         match &mut self.backend {
             Backend::Omq(dealer) => dealer.try_send(frames),
+            Backend::Zeromq(dealer) => dealer.try_send(frames),
         }
     }
 
@@ -96,6 +107,7 @@ impl DealerSocket {
     pub async fn send(&mut self, frames: Vec<Bytes>, patience: Duration) -> Sent {
         match &mut self.backend {
             Backend::Omq(dealer) => dealer.send(frames, patience).await,
+            Backend::Zeromq(dealer) => dealer.send(frames, patience).await,
         }
     }
 
@@ -104,6 +116,7 @@ impl DealerSocket {
     pub const fn is_connected(&self) -> bool {
         match &self.backend {
             Backend::Omq(dealer) => dealer.is_connected(),
+            Backend::Zeromq(dealer) => dealer.is_connected(),
         }
     }
 
@@ -112,6 +125,7 @@ impl DealerSocket {
     pub fn rebuild(&mut self) {
         match &mut self.backend {
             Backend::Omq(dealer) => dealer.rebuild(),
+            Backend::Zeromq(dealer) => dealer.rebuild(),
         }
     }
 
@@ -119,6 +133,7 @@ impl DealerSocket {
     pub async fn close(self, linger: Duration) {
         match self.backend {
             Backend::Omq(dealer) => dealer.close(linger).await,
+            Backend::Zeromq(dealer) => dealer.close(linger).await,
         }
     }
 }

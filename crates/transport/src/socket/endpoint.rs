@@ -106,6 +106,20 @@ impl Endpoint {
         }
     }
 
+    /// Whether only this machine can reach it. All are today; the backends that need it ask, so that it stays true.
+    pub(super) const fn is_local(&self) -> bool {
+        match &self.0 {
+            Place::Ipc(_) => true,
+            Place::Tcp(address) => address.ip().to_canonical().is_loopback(),
+        }
+    }
+
+    /// An address that was not checked.
+    #[cfg(test)]
+    pub(super) const fn unchecked(address: SocketAddr) -> Self {
+        Self(Place::Tcp(address))
+    }
+
     pub(super) const fn place(&self) -> &Place {
         &self.0
     }

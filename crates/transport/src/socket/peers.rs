@@ -1,8 +1,9 @@
 //! Who is connected to a ROUTER, and in which order that is told. Pure.
 //!
 //! Owns the table of connections: their allowance, what waits for them, and the promise that a peer arrives before its
-//! first message and departs after its last. Knows nothing of the implementation below, which tells three things: a
-//! message with its connection, the list of connections now and then (a *look*), and that nothing is left to be read.
+//! first message and departs after its last. Knows nothing of the implementation below, which tells of each message with
+//! its connection, and of the connections in one of two ways: it says when each came and went (`came`, `went`), or it has
+//! a list of them now and then (a *look*) and says that nothing is left to be read.
 //!
 //! A connection that is missing from a look has handed over all that was received from it before the look, and messages
 //! are read in order; so it departs once as many messages were read as can have been waiting then, or none is left.
@@ -156,6 +157,27 @@ impl Peers {
     /// Nothing was left to be read.
     pub(super) fn drained(&mut self, events: &mut VecDeque<RouterEvent>) {
         self.depart(|_, _| true, events);
+    }
+
+    /// A connection came. Its first message may have told that already.
+    pub(super) fn came(&mut self, peer: PeerId, route: Bytes, now: Instant, events: &mut VecDeque<RouterEvent>) {
+        if !self.known.contains_key(&peer) {
+            self.arrive(peer, route, now, events);
+        }
+    }
+
+    /// A connection went, and all that was received from it was read.
+    pub(super) fn went(&mut self, peer: PeerId, events: &mut VecDeque<RouterEvent>) {
+        self.leave(peer);
+        self.depart(|leaving, _| leaving.peer == peer, events);
+    }
+
+    /// Cuts a peer whose message is longer than a message may be.
+    pub(super) fn cut_for_size(&mut self, peer: PeerId) {
+        if self.known.get(&peer).is_some_and(|known| known.state == State::Live) {
+            self.stats.over_allowance += 1;
+            self.cut(peer);
+        }
     }
 
     /// Has the connection closed, and drops all that comes from it or waits for it.

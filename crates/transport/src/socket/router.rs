@@ -1,10 +1,14 @@
 //! The dispatcher's side: a ROUTER with its peers, whichever implementation runs below.
 
 use super::omq::OmqRouter;
-use super::{Endpoint, PeerId, Sent, SocketError};
+use super::zeromq::ZeromqRouter;
+use super::{BackendKind, Endpoint, PeerId, Sent, SocketError};
 use crate::limits::{MAX_FRAMES, MAX_MESSAGE};
 use bytes::Bytes;
 use std::time::Duration;
+
+/// How many connections may be had, however few files may be open.
+const LEAST_CONNECTIONS: usize = 16;
 
 /// What happens at a ROUTER.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub enum RouterEvent {
 /// The limits of a ROUTER.
 #[derive(Clone, Debug)]
 pub struct RouterOptions {
+    /// Which implementation runs. Not all of them keep every limit below; `docs/adr/0003-socket-boundary.md` has the list.
+    pub backend: BackendKind,
     /// The most frames that a message has. It counts for the size only: each costs 64 bytes beside its own.
     pub max_frames: usize,
     /// The most bytes that a message has. Who announces more is cut off before any of it is held.
@@ -77,15 +83,17 @@ pub struct RouterSocket {
     backend: Backend,
 }
 
-/// The implementations. There will be a second one, chosen by configuration.
+/// The implementations, chosen by [`RouterOptions::backend`].
 #[derive(Debug)]
 enum Backend {
     Omq(Box<OmqRouter>),
+    Zeromq(Box<ZeromqRouter>),
 }
 
 impl Default for RouterOptions {
     fn default() -> Self {
         Self {
+            backend: BackendKind::default(),
             max_frames: MAX_FRAMES,
             max_message: MAX_MESSAGE,
             max_connections: 4_096,
@@ -100,6 +108,18 @@ impl Default for RouterOptions {
     }
 }
 
+impl RouterOptions {
+    /// Keeps the connections, and the handshakes on their way to become some, within three quarters of the open files
+    /// that the system allows: at the limit, neither files nor the database could be opened any more.
+    pub(super) fn within_open_files(mut self) -> Self {
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let files = files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
+        self.max_connections = self.max_connections.min((files / 2).max(LEAST_CONNECTIONS));
+        self.max_handshakes = self.max_handshakes.min((files / 4).max(LEAST_CONNECTIONS));
+        self
+    }
+}
+
 impl RouterSocket {
     /// Listens at `endpoint`. Must be called within a Tokio runtime, on which the socket then lives.
     ///
@@ -110,8 +130,12 @@ impl RouterSocket {
     /// [`SocketError::InUse`] when `bind_patience` is spent, [`SocketError::Folder`], [`SocketError::File`], or
     /// [`SocketError::Refused`].
     pub async fn bind(endpoint: &Endpoint, options: RouterOptions) -> Result<Self, SocketError> {
-        let router = OmqRouter::bind(endpoint, options).await?;
-        Ok(Self { backend: Backend::Omq(Box::new(router)) })
+        options.backend.may_use(endpoint)?;
+        let backend = match options.backend {
+            BackendKind::Omq => Backend::Omq(Box::new(OmqRouter::bind(endpoint, options).await?)),
+            BackendKind::Zeromq => Backend::Zeromq(Box::new(ZeromqRouter::bind(endpoint, options).await?)),
+        };
+        Ok(Self { backend })
     }
 
     /// Where it listens: as given, with the port that the system chose.
@@ -119,6 +143,7 @@ impl RouterSocket {
     pub const fn endpoint(&self) -> &Endpoint {
         match &self.backend {
             Backend::Omq(router) => router.endpoint(),
+            Backend::Zeromq(router) => router.endpoint(),
         }
     }
 
@@ -129,6 +154,7 @@ impl RouterSocket {
     pub async fn next_many(&mut self, out: &mut Vec<RouterEvent>, max: usize) -> Result<usize, SocketError> {
         match &mut self.backend {
             Backend::Omq(router) => router.next_many(out, max).await,
+            Backend::Zeromq(router) => router.next_many(out, max).await,
         }
     }
 
@@ -139,6 +165,7 @@ impl RouterSocket {
     pub async fn next(&mut self) -> Result<RouterEvent, SocketError> {
         match &mut self.backend {
             Backend::Omq(router) => router.next().await,
+            Backend::Zeromq(router) => router.next().await,
         }
     }
 
@@ -149,6 +176,7 @@ impl RouterSocket {
     pub fn try_send(&mut self, peer: PeerId, frames: Vec<Bytes>) -> Sent {
         match &mut self.backend {
             Backend::Omq(router) => router.try_send(peer, frames),
+            Backend::Zeromq(router) => router.try_send(peer, frames),
         }
     }
 
@@ -156,6 +184,7 @@ impl RouterSocket {
     pub fn expect(&mut self, peer: PeerId, bytes: u64) {
         match &mut self.backend {
             Backend::Omq(router) => router.expect(peer, bytes),
+            Backend::Zeromq(router) => router.expect(peer, bytes),
         }
     }
 
@@ -163,6 +192,7 @@ impl RouterSocket {
     pub fn disconnect(&mut self, peer: PeerId) {
         match &mut self.backend {
             Backend::Omq(router) => router.disconnect(peer),
+            Backend::Zeromq(router) => router.disconnect(peer),
         }
     }
 
@@ -171,6 +201,7 @@ impl RouterSocket {
     pub fn stats(&self) -> RouterStats {
         match &self.backend {
             Backend::Omq(router) => router.stats(),
+            Backend::Zeromq(router) => router.stats(),
         }
     }
 
@@ -178,6 +209,7 @@ impl RouterSocket {
     pub async fn close(self, linger: Duration) {
         match self.backend {
             Backend::Omq(router) => router.close(linger).await,
+            Backend::Zeromq(router) => router.close(linger).await,
         }
     }
 }

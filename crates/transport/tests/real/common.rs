@@ -1,16 +1,28 @@
 //! What the tests over real sockets share: addresses of both kinds, and waits that fail with what was awaited.
 #![expect(clippy::expect_used, clippy::panic, reason = "these functions are parts of tests")]
 
+use crate::declared;
 use bytes::Bytes;
 use dispatcher_transport::socket::{
-    DealerEvent, DealerOptions, DealerSocket, Endpoint, PeerId, RouterEvent, RouterOptions, RouterSocket,
+    BackendKind, DealerEvent, DealerOptions, DealerSocket, Endpoint, PeerId, RouterEvent, RouterOptions, RouterSocket,
 };
 use std::future::Future;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Far above what anything here takes: reached only where something hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The backend that this copy of the suite runs on: each module of `main.rs` that has one is named like it.
+pub(crate) fn backend() -> BackendKind {
+    let name = module_path!().split("::").nth(1).expect("this file lies in a module");
+    name.parse().expect("the module has the name of a backend")
+}
+
+pub(crate) fn router_options() -> RouterOptions {
+    RouterOptions { backend: backend(), ..RouterOptions::default() }
+}
+
+pub(crate) fn dealer_options() -> DealerOptions {
+    DealerOptions { backend: backend(), ..DealerOptions::default() }
+}
 
 /// An address of each kind, and the folder in which one of them lies.
 pub(crate) fn addresses() -> (TempDir, [Endpoint; 2]) {
@@ -20,25 +32,36 @@ pub(crate) fn addresses() -> (TempDir, [Endpoint; 2]) {
     (folder, [ipc, tcp])
 }
 
-/// Runs `test` on a current-thread runtime, as the product does.
+/// Runs `test` on a current-thread runtime, as the product does; in another process, and to see it fail, where it is
+/// declared to fail.
 pub(crate) fn on_one_thread<F: Future<Output = ()>>(test: F) {
+    if let Some(failure) = declared::failure_of(test_of::<F>()) {
+        return failure.is_seen();
+    }
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(test);
+}
+
+/// The test that `F` is the body of, as `cargo test` names it.
+fn test_of<F>() -> &'static str {
+    let name = std::any::type_name::<F>();
+    let name = name.split_once("::").map_or(name, |(_, within_the_crate)| within_the_crate);
+    name.split_once("::{{").map_or(name, |(test, _)| test)
 }
 
 /// The output of `future`, unless it hangs.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    match tokio::time::timeout(PATIENCE, future).await {
+    match tokio::time::timeout(declared::patience(what), future).await {
         Ok(output) => output,
-        Err(_) => panic!("nothing came for {PATIENCE:?}: {what}"),
+        Err(_) => panic!("{}", declared::nothing_came(what)),
     }
 }
 
 pub(crate) async fn router(endpoint: &Endpoint) -> RouterSocket {
-    soon("a bind", RouterSocket::bind(endpoint, RouterOptions::default())).await.expect("the address is free")
+    soon("a bind", RouterSocket::bind(endpoint, router_options())).await.expect("the address is free")
 }
 
 pub(crate) fn dealer(endpoint: &Endpoint) -> DealerSocket {
-    let options = DealerOptions { retry_least: Duration::from_millis(10), ..DealerOptions::default() };
+    let options = DealerOptions { retry_least: Duration::from_millis(10), ..dealer_options() };
     DealerSocket::connect(endpoint, options).expect("good options")
 }
 

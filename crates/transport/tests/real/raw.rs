@@ -1,7 +1,7 @@
 //! A peer made by hand, byte by byte, so that it can break every rule of ZMTP and of good behaviour.
 #![expect(clippy::expect_used, reason = "these functions are parts of tests")]
 
-use crate::common::soon;
+use super::common::soon;
 use dispatcher_transport::socket::Endpoint;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -28,6 +28,11 @@ impl RawPeer {
 
     /// Connects, and shakes hands as a DEALER without an identity.
     pub(crate) async fn dealer(endpoint: &Endpoint) -> Self {
+        Self::named(endpoint, b"").await
+    }
+
+    /// Connects, and shakes hands as a DEALER with the routing identity `name`, if that is not empty.
+    pub(crate) async fn named(endpoint: &Endpoint, name: &[u8]) -> Self {
         let mut peer = Self::connect(endpoint).await;
         let mut greeting = [0_u8; 64];
         greeting[0] = 0xff;
@@ -38,6 +43,11 @@ impl RawPeer {
         let mut ready = b"\x05READY\x0bSocket-Type".to_vec();
         ready.extend_from_slice(&6_u32.to_be_bytes());
         ready.extend_from_slice(b"DEALER");
+        if !name.is_empty() {
+            ready.extend_from_slice(b"\x08Identity");
+            ready.extend_from_slice(&u32::try_from(name.len()).expect("short").to_be_bytes());
+            ready.extend_from_slice(name);
+        }
         peer.write(&[COMMAND, u8::try_from(ready.len()).expect("short")]).await;
         peer.write(&ready).await;
         peer.read(64).await;
@@ -60,6 +70,18 @@ impl RawPeer {
         let mut bytes = vec![0; count];
         soon("bytes of the router", self.stream.read_exact(&mut bytes)).await.expect("the connection holds");
         bytes
+    }
+
+    /// Reads one frame, whatever it belongs to.
+    pub(crate) async fn frame(&mut self) -> Vec<u8> {
+        let head = self.read(2).await;
+        let length = if head[0] & LONG == 0 {
+            usize::from(head[1])
+        } else {
+            let rest = self.read(7).await;
+            rest.iter().fold(usize::from(head[1]), |length, byte| length << 8 | usize::from(*byte))
+        };
+        self.read(length).await
     }
 
     /// Waits until the other side ends the connection, whatever it still says.

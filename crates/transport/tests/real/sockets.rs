@@ -1,13 +1,15 @@
 //! The boundary in good order, over `ipc://` and the loopback interface alike.
 #![expect(clippy::expect_used, reason = "functions outside tests that are parts of tests")]
 
-use crate::common::{addresses, dealer, event, frames, meet, on_one_thread, router, soon, told, until};
-use crate::raw::RawPeer;
+use super::common::{
+    addresses, dealer, dealer_options, event, frames, meet, on_one_thread, router, router_options, soon, told, until,
+};
+use super::raw::RawPeer;
 use bytes::Bytes;
 use dispatcher_transport::limits::CHUNK_MAX;
 use dispatcher_transport::socket::{
-    DealerEvent, DealerOptions, DealerSocket, Endpoint, PeerId, RouterEvent, RouterOptions, RouterSocket, Sent,
-    SocketError,
+    BackendKind, DealerEvent, DealerOptions, DealerSocket, Endpoint, PeerId, RouterEvent, RouterOptions, RouterSocket,
+    Sent, SocketError,
 };
 use futures_util::FutureExt;
 use std::collections::HashMap;
@@ -42,6 +44,28 @@ fn messages_go_both_ways_frame_by_frame_and_a_peer_departs_after_its_last_one() 
             assert_eq!(event(&mut router).await, RouterEvent::Departed { peer });
             assert_eq!(router.try_send(peer, frames(&[b"too late"])), Sent::Gone);
             soon("closing", router.close(SECONDS)).await;
+        }
+    });
+}
+
+#[test]
+fn a_worker_of_either_backend_is_served() {
+    on_one_thread(async {
+        let (_folder, endpoints) = addresses();
+        for endpoint in endpoints {
+            let mut router = router(&endpoint).await;
+            for backend in BackendKind::ALL {
+                let options = DealerOptions { backend, ..dealer_options() };
+                let mut dealer = DealerSocket::connect(router.endpoint(), options).expect("good options");
+                let peer = meet(&mut router, &mut dealer).await;
+                let message = frames(&[b"DSP1", b"", &[7; 70_000]]);
+                assert_eq!(dealer.try_send(message.clone()), Sent::Sent);
+                assert!(event(&mut router).await == RouterEvent::Message { peer, frames: message.clone() });
+                assert_eq!(router.try_send(peer, message.clone()), Sent::Sent);
+                assert!(told(&mut dealer).await == DealerEvent::Message { frames: message });
+                dealer.close(SECONDS).await;
+                assert_eq!(event(&mut router).await, RouterEvent::Departed { peer });
+            }
         }
     });
 }
@@ -244,6 +268,34 @@ fn a_dealer_tells_the_end_of_its_link_and_the_new_one_and_carries_nothing_over()
     });
 }
 
+// Case F05.
+#[test]
+fn a_send_that_waits_for_room_learns_of_the_end_of_its_link() {
+    on_one_thread(async {
+        let (_folder, endpoints) = addresses();
+        for endpoint in endpoints {
+            let mut router = router(&endpoint).await;
+            let mut dealer = dealer(router.endpoint());
+            meet(&mut router, &mut dealer).await;
+            soon("closing", router.close(SECONDS)).await;
+            // The socket finds out by itself; its owner begins to, and does not wait for the answer.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let _ = dealer.next().now_or_never();
+            let told = soon("that the link is gone", async {
+                loop {
+                    let sent = dealer.send(frames(&[&[0; 100_000]]), 10 * SECONDS).await;
+                    if sent != Sent::Sent {
+                        break sent;
+                    }
+                }
+            });
+            assert_eq!(told.await, Sent::Gone);
+        }
+    });
+}
+
 #[test]
 fn a_dealer_that_is_there_first_connects_once_somebody_listens() {
     on_one_thread(async {
@@ -326,7 +378,7 @@ fn waits_that_are_dropped_lose_no_event() {
 fn one_connection_too_many_is_turned_away_and_comes_in_when_there_is_a_place() {
     on_one_thread(async {
         let (_folder, [endpoint, _]) = addresses();
-        let options = RouterOptions { max_connections: 1, ..RouterOptions::default() };
+        let options = RouterOptions { max_connections: 1, ..router_options() };
         let mut router = RouterSocket::bind(&endpoint, options).await.expect("the address is free");
         let mut first = dealer(&endpoint);
         let peer = meet(&mut router, &mut first).await;
@@ -363,7 +415,7 @@ fn something_that_is_no_router_is_not_taken_for_a_dispatcher() {
         other.bind(place.clone()).await.expect("the address is free");
 
         let retry = Duration::from_millis(20);
-        let options = DealerOptions { retry_least: retry, retry_most: retry, ..DealerOptions::default() };
+        let options = DealerOptions { retry_least: retry, retry_most: retry, ..dealer_options() };
         let mut dealer = DealerSocket::connect(&endpoint, options).expect("good options");
         tokio::select! {
             met = soon("a handshake", other.wait_connected(1, SECONDS)) => assert!(met.is_ok()),
@@ -378,7 +430,7 @@ fn something_that_is_no_router_is_not_taken_for_a_dispatcher() {
 }
 
 fn impatient() -> RouterOptions {
-    RouterOptions { bind_patience: Duration::ZERO, ..RouterOptions::default() }
+    RouterOptions { bind_patience: Duration::ZERO, ..router_options() }
 }
 
 #[test]
@@ -393,7 +445,7 @@ fn an_address_in_use_is_said_to_be_so_and_its_server_is_left_alone() {
             meet(&mut here, &mut dealer(&address)).await;
 
             // With patience it waits for the other to leave.
-            let (next, ()) = tokio::join!(RouterSocket::bind(&address, RouterOptions::default()), here.close(SECONDS));
+            let (next, ()) = tokio::join!(RouterSocket::bind(&address, router_options()), here.close(SECONDS));
             meet(&mut next.expect("the address is free by now"), &mut dealer(&address)).await;
         }
     });

@@ -8,11 +8,14 @@
 
 use super::capture::Capture;
 use super::group;
+use super::pipe::{Pipe, Sink};
+use super::spool::Spool;
 use crate::cancel::{Cancel, CancelReason};
+use crate::leftover::{GroupNotes, Ticks};
 use dispatcher_core::report::{Log, LogReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use std::io::{self, PipeReader, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,10 +23,6 @@ use std::time::{Duration, Instant};
 
 /// How often the size of the result is looked at while the program runs.
 const LOOK: Duration = Duration::from_millis(250);
-/// How much of a pipe is read at once, in bytes: all that a pipe holds by default.
-const READ: usize = 64 * 1024;
-/// How much is still read of a pipe after the end of the program, in bytes: whatever the largest pipe holds.
-const REST_MAX: usize = 1024 * 1024;
 /// How long the killed group may take to be gone before its folder is given up.
 const GONE: Duration = Duration::from_secs(2);
 
@@ -35,10 +34,12 @@ pub(super) struct Bounds<'a> {
     pub(super) grace: Duration,
     /// The signal to stop.
     pub(super) cancel: &'a Cancel,
-    /// Whether its result is too large by now. Asked four times a second.
-    pub(super) is_too_large: &'a dyn Fn() -> bool,
+    /// Whether the file that it writes is too large by now; asked four times a second. `None` where it writes none.
+    pub(super) is_too_large: Option<&'a dyn Fn() -> bool>,
     /// How many bytes of each end of its output are kept.
     pub(super) keep: usize,
+    /// Where its group is noted for whoever comes after a worker that was killed.
+    pub(super) notes: &'a GroupNotes,
 }
 
 /// Why a program was ended.
@@ -52,12 +53,22 @@ pub(super) enum Stopped {
     Cancelled,
 }
 
+/// Why a program did not run to its end.
+pub(super) enum RunError {
+    /// It could not be started.
+    Start(io::Error),
+    /// The system refused to tell about it, or what it printed could not be written down. Nothing of it is left running.
+    Files(io::Error),
+}
+
 /// How a program ended.
-pub(super) struct Ran {
+pub(super) struct Ran<'a> {
     pub(super) status: ExitStatus,
     pub(super) stopped: Option<Stopped>,
     /// What it wrote to its standard output, where that is not the result.
     pub(super) stdout: Capture,
+    /// What it wrote to its standard output, where that is the result.
+    pub(super) printed: Option<Spool<'a>>,
     pub(super) stderr: Capture,
     /// What the log lines in its standard error say.
     pub(super) log: Log,
@@ -65,44 +76,47 @@ pub(super) struct Ran {
     pub(super) is_left: bool,
 }
 
-/// A pipe that is read, until it ends.
-struct Pipe {
-    reader: Option<PipeReader>,
-    kept: Capture,
-    log: Option<LogReader>,
-}
-
-/// Runs `command` in a process group of its own, with its standard output going to `stdout` or, without one, kept.
+/// Runs `command` in a process group of its own, with its standard output going to `printed` or, without one, kept.
 ///
 /// # Errors
-/// Where it cannot be started, or the system refuses to tell about it.
-pub(super) fn run(mut command: Command, stdout: Option<Stdio>, bounds: &Bounds<'_>) -> io::Result<Ran> {
-    let (err_reader, err_writer) = io::pipe()?;
-    let mut pipes = [
-        Pipe { reader: None, kept: Capture::new(bounds.keep), log: None },
-        Pipe { reader: Some(err_reader), kept: Capture::new(bounds.keep), log: Some(LogReader::default()) },
-    ];
-    let stdout = match stdout {
-        Some(stdout) => stdout,
-        None => {
-            let (reader, writer) = io::pipe()?;
-            pipes[0].reader = Some(reader);
-            writer.into()
-        }
-    };
-    command.stdin(Stdio::null()).stdout(stdout).stderr(err_writer).process_group(0);
+/// [`RunError`].
+pub(super) fn run<'a>(command: Command, printed: Option<Spool<'a>>, bounds: &Bounds<'_>) -> Result<Ran<'a>, RunError> {
+    let (group, pipes) = start(command, printed, bounds).map_err(RunError::Start)?;
+    attend(group, pipes, bounds).map_err(RunError::Files)
+}
+
+/// Starts the program, with a pipe for either of its streams.
+fn start<'a>(
+    mut command: Command,
+    printed: Option<Spool<'a>>,
+    bounds: &Bounds<'_>,
+) -> io::Result<(Group, [Pipe<'a>; 2])> {
+    let kept = || Capture::new(bounds.keep);
+    let (out, stdout) = Pipe::new(printed.map_or_else(|| Sink::Kept(kept()), Sink::Result))?;
+    let (err, stderr) = Pipe::new(Sink::Logged(kept(), LogReader::default()))?;
+    // Neither a change of user nor anything else that needs a fork: so the program is started by `posix_spawn`.
+    command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).process_group(0);
+    let before = Ticks::now();
     let child = command.spawn()?;
     // Our ends of the pipes go with it: they end when the last process that has them does.
     drop(command);
     let group = Group::new(child)?;
-    let stopped = group.watch(&mut pipes, bounds)?;
+    bounds.notes.note(group.pid, before);
+    Ok((group, [out, err]))
+}
+
+/// Stays with a program to its end.
+fn attend<'a>(group: Group, mut pipes: [Pipe<'a>; 2], bounds: &Bounds<'_>) -> io::Result<Ran<'a>> {
+    let mut buffer = Vec::new();
+    let stopped = group.watch(&mut pipes, bounds, &mut buffer)?;
     let (status, is_left) = group.end()?;
-    let [out, err] = &mut pipes;
-    out.read_rest()?;
-    err.read_rest()?;
-    let [out, err] = pipes;
-    let log = err.log.unwrap_or_default().finish();
-    Ok(Ran { status, stopped, stdout: out.kept, stderr: err.kept, log, is_left })
+    for pipe in &mut pipes {
+        pipe.read_rest(&mut buffer)?;
+    }
+    let [out, err] = pipes.map(|pipe| pipe.sink);
+    let (stdout, _, printed) = out.finish(bounds.keep);
+    let (stderr, log, _) = err.finish(bounds.keep);
+    Ok(Ran { status, stopped, stdout, printed, stderr, log, is_left })
 }
 
 /// The process group of a program that was started. Dropping it ends the group by force.
@@ -129,22 +143,26 @@ impl Group {
     }
 
     /// Waits for the program's end, and brings it about where it has to be. Reads the pipes meanwhile.
-    fn watch(&self, pipes: &mut [Pipe; 2], bounds: &Bounds<'_>) -> io::Result<Option<Stopped>> {
+    fn watch(
+        &self,
+        pipes: &mut [Pipe<'_>; 2],
+        bounds: &Bounds<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<Option<Stopped>> {
         let until = Instant::now().checked_add(bounds.limit);
-        let mut next_look = Instant::now() + LOOK;
+        let mut next_look = bounds.is_too_large.map(|_| Instant::now() + LOOK);
         let mut stopped: Option<(Stopped, Option<Instant>)> = None;
-        let mut buffer = vec![0; READ];
         loop {
             let now = Instant::now();
             let wake = match &mut stopped {
-                None => match self.reason_to_stop(bounds, now, until, &mut next_look) {
+                None => match reason_to_stop(bounds, pipes, now, until, &mut next_look) {
                     Some(why) => {
                         self.signal(Signal::TERM);
                         let kill_at = now + bounds.grace;
                         stopped = Some((why, Some(kill_at)));
                         Some(kill_at)
                     }
-                    None => Some(until.map_or(next_look, |until| until.min(next_look))),
+                    None => until.into_iter().chain(next_look).min(),
                 },
                 Some((_, kill_at)) => {
                     if kill_at.is_some_and(|at| at <= now) {
@@ -155,48 +173,26 @@ impl Group {
                 }
             };
             let cancel = stopped.is_none().then_some(bounds.cancel);
-            if self.poll(pipes, cancel, wake, &mut buffer)? {
+            if self.poll(pipes, cancel, wake, buffer)? {
                 return Ok(stopped.map(|(why, _)| why));
             }
         }
     }
 
-    fn reason_to_stop(
-        &self,
-        bounds: &Bounds<'_>,
-        now: Instant,
-        until: Option<Instant>,
-        next_look: &mut Instant,
-    ) -> Option<Stopped> {
-        match bounds.cancel.reason() {
-            Some(CancelReason::TimeLimit) => return Some(Stopped::TimeLimit),
-            Some(_) => return Some(Stopped::Cancelled),
-            None => {}
-        }
-        if until.is_some_and(|until| until <= now) {
-            return Some(Stopped::TimeLimit);
-        }
-        if *next_look <= now {
-            *next_look = now + LOOK;
-            return (bounds.is_too_large)().then_some(Stopped::TooLarge);
-        }
-        None
-    }
-
     /// Waits until something happens, and reads what there is. Whether the program has ended.
     fn poll(
         &self,
-        pipes: &mut [Pipe; 2],
+        pipes: &mut [Pipe<'_>; 2],
         cancel: Option<&Cancel>,
         wake: Option<Instant>,
-        buffer: &mut [u8],
+        buffer: &mut Vec<u8>,
     ) -> io::Result<bool> {
         let wait = wake.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         let mut fds = Vec::with_capacity(4);
         fds.push(PollFd::new(&self.pidfd, PollFlags::IN));
         fds.extend(cancel.map(|cancel| PollFd::from_borrowed_fd(cancel.as_fd(), PollFlags::IN)));
         let before_pipes = fds.len();
-        fds.extend(pipes.iter().filter_map(|p| p.reader.as_ref()).map(|reader| PollFd::new(reader, PollFlags::IN)));
+        fds.extend(pipes.iter().filter_map(Pipe::reader).map(|reader| PollFd::new(reader, PollFlags::IN)));
         match poll(&mut fds, wait.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(false),
@@ -205,7 +201,7 @@ impl Group {
         let ended = fds.first().is_some_and(|fd| !fd.revents().is_empty());
         let ready: Vec<PollFlags> = fds.iter().skip(before_pipes).map(PollFd::revents).collect();
         drop(fds);
-        for (pipe, flags) in pipes.iter_mut().filter(|pipe| pipe.reader.is_some()).zip(ready) {
+        for (pipe, flags) in pipes.iter_mut().filter(|pipe| pipe.reader().is_some()).zip(ready) {
             if !flags.is_empty() {
                 pipe.read(buffer)?;
             }
@@ -237,42 +233,28 @@ impl Drop for Group {
     }
 }
 
-impl Pipe {
-    /// Reads once; there is something to read, or the pipe has ended. Whether there may be more.
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(reader) = &mut self.reader else { return Ok(0) };
-        let n = match reader.read(buffer) {
-            Ok(n) => n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(1),
-            Err(e) => return Err(e),
-        };
-        if n == 0 {
-            self.reader = None;
-        }
-        let bytes = buffer.get(..n).unwrap_or_default();
-        self.kept.push(bytes);
-        if let Some(log) = &mut self.log {
-            log.push(bytes);
-        }
-        Ok(n)
+/// Why the program is to be ended now, if it is.
+fn reason_to_stop(
+    bounds: &Bounds<'_>,
+    pipes: &[Pipe<'_>; 2],
+    now: Instant,
+    until: Option<Instant>,
+    next_look: &mut Option<Instant>,
+) -> Option<Stopped> {
+    match bounds.cancel.reason() {
+        Some(CancelReason::TimeLimit) => return Some(Stopped::TimeLimit),
+        Some(_) => return Some(Stopped::Cancelled),
+        None => {}
     }
-
-    /// Reads what is in the pipe now, without waiting for whoever may still have its other end.
-    fn read_rest(&mut self) -> io::Result<()> {
-        let mut buffer = Vec::new();
-        let mut left = REST_MAX;
-        while let Some(reader) = &self.reader {
-            let mut fds = [PollFd::new(reader, PollFlags::IN)];
-            let ready = poll(&mut fds, Some(&timespec(Duration::ZERO)));
-            let is_ready = matches!(ready, Ok(1)) && fds[0].revents().contains(PollFlags::IN);
-            if !is_ready || left == 0 {
-                return Ok(());
-            }
-            buffer.resize(READ, 0);
-            left = left.saturating_sub(self.read(&mut buffer)?);
-        }
-        Ok(())
+    if until.is_some_and(|until| until <= now) {
+        return Some(Stopped::TimeLimit);
     }
+    let mut is_too_large = pipes.iter().any(Pipe::is_too_large);
+    if next_look.is_some_and(|at| at <= now) {
+        *next_look = Some(now + LOOK);
+        is_too_large |= bounds.is_too_large.is_some_and(|look| look());
+    }
+    is_too_large.then_some(Stopped::TooLarge)
 }
 
 fn timespec(span: Duration) -> Timespec {

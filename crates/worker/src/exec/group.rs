@@ -9,7 +9,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 /// Waits until no process of the group is alive, at most for `patience`. Usually there is none and nothing to wait for.
-pub(super) fn is_gone_within(group: Pid, patience: Duration) -> bool {
+pub(crate) fn is_gone_within(group: Pid, patience: Duration) -> bool {
     let until = Instant::now() + patience;
     let mut pause = Duration::from_micros(100);
     while test_kill_process_group(group).is_ok() && has_living(group) {
@@ -22,22 +22,46 @@ pub(super) fn is_gone_within(group: Pid, patience: Duration) -> bool {
     true
 }
 
+/// What the system says of a process that lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessStat {
+    pub(crate) pid: Pid,
+    pub(crate) session: i32,
+    /// When it started, in ticks since the machine did.
+    pub(crate) started: u64,
+}
+
+/// The processes of a group that are more than a name that nobody has waited for. None without a list of processes.
+pub(crate) fn members(group: Pid) -> Vec<ProcessStat> {
+    if test_kill_process_group(group).is_err() {
+        return Vec::new();
+    }
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let stats = processes.flatten().filter_map(|process| fs::read(process.path().join("stat")).ok());
+    stats.filter_map(|stat| living_member(&stat, group)).collect()
+}
+
 /// Whether a process of the group is more than a name that nobody has waited for. Without a list of processes: yes.
 fn has_living(group: Pid) -> bool {
     let Ok(processes) = fs::read_dir("/proc") else { return true };
     let stats = processes.flatten().filter_map(|process| fs::read(process.path().join("stat")).ok());
-    stats.into_iter().any(|stat| is_living_member(&stat, group))
+    stats.into_iter().any(|stat| living_member(&stat, group).is_some())
 }
 
-/// Reads a line of `/proc/PID/stat`: after the name, which ends with the last parenthesis, come the state, the parent and
-/// the group.
-fn is_living_member(stat: &[u8], group: Pid) -> bool {
-    let after = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
-    let text = String::from_utf8_lossy(after);
+/// Reads a line of `/proc/PID/stat`: after the name, which ends with the last parenthesis, come the state, the parent, the
+/// group, the session, and as the twentieth the time of the start.
+fn living_member(stat: &[u8], group: Pid) -> Option<ProcessStat> {
+    let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
+    let number = String::from_utf8_lossy(stat.split(|byte| *byte == b' ').next()?).parse().ok()?;
+    let text = String::from_utf8_lossy(stat.get(name_ends + 1..)?);
     let mut fields = text.split_ascii_whitespace();
-    let (state, member_of) = (fields.next(), fields.nth(1));
-    let is_dead = matches!(state, None | Some("Z" | "X"));
-    !is_dead && member_of.and_then(|number| number.parse().ok()) == Some(group.as_raw_nonzero().get())
+    let (state, member_of, session) = (fields.next()?, fields.nth(1)?, fields.next()?);
+    let started = fields.nth(15).and_then(|started| started.parse().ok()).unwrap_or(0);
+    let is_member = member_of.parse() == Ok(group.as_raw_nonzero().get());
+    if matches!(state, "Z" | "X") || !is_member {
+        return None;
+    }
+    Some(ProcessStat { pid: Pid::from_raw(number)?, session: session.parse().ok()?, started })
 }
 
 #[cfg(test)]
@@ -60,9 +84,18 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_hides_nothing() {
         let group = Pid::from_raw(77).unwrap();
-        assert!(is_living_member(b"5 (a) S 1 (x) S 1 77 77 0", group));
-        assert!(!is_living_member(b"5 (a) R 1 77) Z 1 77 77 0", group));
-        assert!(!is_living_member(b"5 (a) S 1 78 77 0", group));
-        assert!(!is_living_member(b"", group));
+        let rest = "0 -1 4194560 1 0 0 0 1 1 0 0 20 0 1 0 4711 5 6";
+        let found = living_member(format!("5 (a) S 1 (x) S 1 77 70 {rest}").as_bytes(), group).unwrap();
+        assert_eq!(found, ProcessStat { pid: Pid::from_raw(5).unwrap(), session: 70, started: 4_711 });
+        assert!(living_member(b"5 (a) R 1 77) Z 1 77 77 0", group).is_none());
+        assert!(living_member(b"5 (a) S 1 78 77 0", group).is_none());
+        assert!(living_member(b"", group).is_none());
+    }
+
+    #[test]
+    fn of_a_living_process_the_system_tells_what_is_read() {
+        let me = members(rustix::process::getpgrp()).into_iter().find(|m| m.pid == rustix::process::getpid()).unwrap();
+        assert_eq!(me.session, rustix::process::getsid(None).unwrap().as_raw_nonzero().get());
+        assert!(me.started > 0);
     }
 }

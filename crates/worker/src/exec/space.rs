@@ -25,9 +25,10 @@ pub(super) fn is_scarce(folder: &Path) -> bool {
 
 /// Waits until there is room, which people make; `false` where the task was cancelled meanwhile.
 pub(super) fn wait_for_room(folder: &Path, cancel: &Cancel) -> bool {
-    if is_scarce(folder) {
-        tracing::warn!(folder = %folder.display(), "waiting for space for the command's files: free some, work goes on by itself");
+    if !is_scarce(folder) {
+        return true;
     }
+    tracing::warn!(folder = %folder.display(), "waiting for space for the command's files: free some, work goes on by itself");
     while is_scarce(folder) {
         if cancel.is_cancelled() {
             return false;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::cancel::CancelReason;
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, SlotFolder};
 use bytes::Bytes;
 use dispatcher_core::id::{EntryName, TaskId};
 use dispatcher_core::report::Message;
@@ -49,7 +49,16 @@ fn new_bench(command: &str, shell: bool) -> Bench {
 
 impl Bench {
     fn run(&self) -> Got {
+        let (mut got, folder) = self.work();
         let mut folders = self.scratch.slot(0);
+        let before = folder.path().unwrap().to_owned();
+        folders.take_back(&folder);
+        got.is_folder_left = folders.next().path().unwrap() != before;
+        got
+    }
+
+    /// Runs the command, and leaves its folder as the command left it.
+    fn work(&self) -> (Got, SlotFolder) {
         let task = Assignment {
             task: TaskId(42),
             attempt: 3,
@@ -60,7 +69,7 @@ impl Bench {
             limit: self.limit,
             input: self.input.clone(),
             inline_max: 65_536,
-            folder: folders.next(),
+            folder: self.scratch.slot(0).next(),
         };
         let outcome = ExecWorker::new(self.config.clone()).work(&task, &self.cancel);
         let parts = match &outcome {
@@ -72,10 +81,7 @@ impl Bench {
             PartBody::File(path) => fs::read(path).unwrap().into(),
         };
         let parts = parts.iter().map(|part| (part.name.clone(), read(&part.body))).collect();
-        let before = task.folder.path().unwrap().to_owned();
-        folders.take_back(&task.folder);
-        let is_folder_left = folders.next().path().unwrap() != before;
-        Got { outcome, parts, is_folder_left }
+        (Got { outcome, parts, is_folder_left: false }, task.folder)
     }
 }
 
@@ -108,6 +114,7 @@ fn files_below(folder: &Path) -> Vec<String> {
             files.push(entry.file_name().into_string().unwrap());
         }
     }
+    files.sort();
     files
 }
 
@@ -300,6 +307,36 @@ fn a_grandchild_that_left_the_group_and_keeps_the_pipes_open_does_not_hang_the_s
     rustix::process::kill_process(bench.noted_pid(), Signal::KILL).unwrap();
 }
 
+// Case F74.
+#[test]
+fn what_outlives_its_task_and_goes_on_printing_adds_nothing_to_any_result() {
+    let script = "setsid sh -c 'echo $$ > ../../pid; while echo late; do :; done' & while ! [ -s ../../pid ]; do :; done; echo done";
+    let bench = Bench { config: in_folder(script), ..shell("true") };
+    let got = bench.run();
+    assert_eq!(got.status(), Status::NoProblem);
+    let printed = String::from_utf8(got.part("result").to_vec()).unwrap();
+    assert!(printed.lines().any(|line| line == "done"), "{printed:?}");
+    let next = Bench { config: ExecConfig::new(CommandTemplate::parse("cat {input}", false).unwrap()), ..bench };
+    assert_eq!(next.run().part("result"), b"the input\n");
+    // Its pipe is gone, and it with it; where it ended by itself already there is nothing to end.
+    let _ = rustix::process::kill_process(next.noted_pid(), Signal::KILL);
+}
+
+#[test]
+fn a_folder_is_made_only_for_what_needs_one() {
+    let made = |bench: &Bench| {
+        let folders = fs::read_dir(bench.dir.path().join("scratch")).unwrap();
+        folders.filter(|entry| entry.as_ref().unwrap().file_name().as_bytes().starts_with(b"slot-")).count()
+    };
+    for (command, makes) in
+        [("echo {stem}", 0), ("cat {input}", 1), ("touch {output}", 1), ("head -c 70000 /dev/zero", 1)]
+    {
+        let bench = bench(command);
+        assert_eq!(bench.work().0.status(), Status::NoProblem);
+        assert_eq!(made(&bench), makes, "{command}");
+    }
+}
+
 // Rule S1.
 #[test]
 fn a_cancelled_task_s_whole_group_ends_and_the_task_goes_back() {
@@ -329,8 +366,9 @@ fn a_result_above_the_cap_is_invalid_and_leaves_nothing_on_disk() {
         assert_eq!(got.status(), Status::Invalid);
         assert_eq!(got.reason(), "result:too_large the result is larger than 4999 bytes, the cap of this service");
         assert!(got.parts.is_empty());
-        assert_eq!(got.is_folder_left, !ends_itself);
-        assert_eq!(files_below(&bench.dir.path().join("scratch")), ["lock"]);
+        // What prints too much may be ended before it ends by itself.
+        assert!(got.is_folder_left || ends_itself);
+        assert_eq!(files_below(&bench.dir.path().join("scratch")), ["lock", "running-0"]);
     }
 }
 
@@ -339,5 +377,5 @@ fn what_a_command_litters_is_gone_before_the_next_task() {
     let bench =
         Bench { config: in_folder("echo a > stray; mkdir -p sub/dir; touch {input}.aux sub/dir/b"), ..shell("true") };
     assert!(!bench.run().is_folder_left);
-    assert_eq!(files_below(&bench.dir.path().join("scratch")), ["lock"]);
+    assert_eq!(files_below(&bench.dir.path().join("scratch")), ["lock", "running-0"]);
 }

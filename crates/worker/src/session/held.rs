@@ -68,6 +68,15 @@ impl Holdings {
         self.by_token.iter()
     }
 
+    /// The tokens of all that was given back and not answered.
+    pub(super) fn releasing(&self) -> impl Iterator<Item = &TokenText> {
+        self.iter().filter(|(_, held)| matches!(held.stage, Stage::Releasing { .. })).map(|(token, _)| token)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_token.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.by_token.is_empty()
     }

@@ -15,12 +15,14 @@ fn config(slots: u32, prefetch: u32) -> SessionConfig {
     SessionConfig {
         name: "w".to_owned(),
         incarnation: "1".to_owned(),
+        endpoints: 1,
         services: vec!["s".to_owned()],
         slots,
         prefetch,
         outbox_max_results: 1_000,
         outbox_max_bytes: 1_000_000_000,
         linger_ms: SpanMs(5_000),
+        keeps_results: false,
         seed: 3,
     }
 }
@@ -51,7 +53,8 @@ fn ack(name: &str, answer: AckWord) -> ToWorker {
 fn line(effect: &Effect) -> String {
     match effect {
         Effect::Send(message) => said(message),
-        Effect::Connect => "connect".to_owned(),
+        Effect::Connect { endpoint: 0 } => "connect".to_owned(),
+        Effect::Connect { endpoint } => format!("connect {endpoint}"),
         Effect::Disconnect => "disconnect".to_owned(),
         Effect::SendFinished { token } => format!("result {}", token.0),
         Effect::SendPart { token, name, offset, length } => format!("part {} {name} {offset}+{length}", token.0),
@@ -207,6 +210,81 @@ fn the_link_is_dropped_after_three_unanswered_beats_and_built_anew() {
     assert_eq!(talk.after(10_000), ["note NoAnswer", "disconnect"], "a hello is not waited for without end");
 }
 
+// Case F05.
+#[test]
+fn however_long_a_dispatcher_was_away_the_next_try_is_at_most_five_seconds_off() {
+    let mut talk = Talk::open(1, 0);
+    talk.tell(Event::Down);
+    for _ in 0..1_000 {
+        let (wait, lines) = next_turn(&mut talk);
+        assert_eq!((wait <= 5_000, lines), (true, vec!["connect".to_owned()]));
+        // A try lasts long enough for the socket to dial a few times.
+        assert_eq!(next_turn(&mut talk).0, 10_000);
+    }
+}
+
+/// A conversation with the first of three dispatchers.
+fn open_with_three() -> Talk {
+    let mut talk = Talk::new(SessionConfig { endpoints: 3, ..config(1, 0) });
+    assert_eq!(talk.after(0), ["connect"]);
+    talk.tell(Event::Up);
+    talk.welcome(&[]);
+    talk
+}
+
+/// Waits as long as the session does, and returns for how long and what it then does.
+fn next_turn(talk: &mut Talk) -> (u64, Vec<String>) {
+    let wait = talk.session.wake_at().unwrap().since(talk.now).0;
+    (wait, talk.after(wait))
+}
+
+// Case F05.
+#[test]
+fn of_several_dispatchers_the_same_one_is_tried_first_and_then_the_others_in_turn() {
+    let mut talk = open_with_three();
+    talk.tell(Event::Down);
+    for (round, turn) in ["connect", "connect 1", "connect 2", "connect", "connect 1"].into_iter().enumerate() {
+        let (wait, lines) = next_turn(&mut talk);
+        assert_eq!(lines, [turn]);
+        // Only a whole round without a link makes the waits longer.
+        assert!(wait <= if round < 3 { 100 } else { 200 }, "{wait} ms before turn {round}");
+        assert_eq!(next_turn(&mut talk), (2_000, vec!["note NoAnswer".to_owned(), "disconnect".to_owned()]));
+    }
+    assert_eq!(next_turn(&mut talk).1, ["connect 2"]);
+    talk.tell(Event::Up);
+    talk.welcome(&[]);
+    talk.tell(Event::Down);
+    assert_eq!(next_turn(&mut talk).1, ["connect 2"], "what worked is tried first");
+}
+
+// Case F05.
+#[test]
+fn a_silent_dispatcher_and_one_without_room_are_left_for_the_next() {
+    let mut talk = open_with_three();
+    for _ in 0..3 {
+        talk.after(2_000);
+    }
+    assert_eq!(talk.after(2_000), ["note BeatsUnanswered", "disconnect"]);
+    assert_eq!(next_turn(&mut talk).1, ["connect 1"]);
+    talk.tell(Event::Up);
+    talk.hear(ToWorker::Error { code: ErrorCode::Limit, message: "full".to_owned() });
+    assert_eq!(next_turn(&mut talk).1, ["connect 2"]);
+    talk.tell(Event::Down);
+    assert_eq!(next_turn(&mut talk).1, ["connect"]);
+}
+
+#[test]
+fn only_when_every_dispatcher_speaks_another_version_the_worker_ends() {
+    let mut talk = open_with_three();
+    let refuse = || ToWorker::Error { code: ErrorCode::Version, message: "speak 2".to_owned() };
+    for turn in ["connect 1", "connect 2"] {
+        assert_eq!(talk.hear(refuse()).last().unwrap(), "disconnect");
+        assert_eq!(next_turn(&mut talk).1, [turn]);
+        talk.tell(Event::Up);
+    }
+    assert!(talk.hear(refuse()).last().unwrap().starts_with("end Refused"));
+}
+
 // Case F07.
 #[test]
 fn a_worker_that_slept_neither_drops_its_link_nor_insists_on_what_it_lost() {
@@ -283,6 +361,40 @@ fn stopping_at_once_gives_everything_back_and_waits_for_answers_only_so_long() {
     assert_eq!(talk.ended(0, "a", Ended::GivenBack), ["release a"]);
     assert_eq!(talk.after(4_999), ["beat 1 received=1 a:running"]);
     assert_eq!(talk.after(1), ["bye", "end Stopped"]);
+}
+
+// Rule S1.
+#[test]
+fn answers_are_waited_for_as_long_as_was_said_unless_nobody_is_there_or_it_is_to_end_at_once() {
+    let patient = |keeps_results| {
+        let config = SessionConfig { linger_ms: SpanMs(30_000), keeps_results, ..config(1, 0) };
+        let mut talk = Talk::new(config);
+        talk.after(0);
+        talk.tell(Event::Up);
+        talk.welcome(&[]);
+        talk.hand("a");
+        talk
+    };
+    // On disk and without a connection: nothing is gained by waiting.
+    for (keeps_results, is_away, wait) in
+        [(true, true, 5_000), (true, false, 30_000), (false, true, 30_000), (false, false, 30_000)]
+    {
+        let mut talk = patient(keeps_results);
+        talk.finish(0, "a");
+        if is_away {
+            talk.tell(Event::Down);
+        }
+        talk.tell(Event::Stop(StopLevel::Drain));
+        assert!(!talk.after(wait - 1).iter().any(|line| line.starts_with("end")), "{keeps_results} {is_away}");
+        assert_eq!(talk.after(1).last().unwrap(), "end Stopped", "{keeps_results} {is_away}");
+        assert_eq!((talk.session.counts().unanswered, talk.session.counts().unconfirmed), (1, 0));
+    }
+    let mut talk = patient(true);
+    talk.tell(Event::Stop(StopLevel::Now));
+    talk.ended(0, "a", Ended::GivenBack);
+    assert!(talk.after(4_999).iter().all(|line| !line.starts_with("end")));
+    assert_eq!(talk.after(1).last().unwrap(), "end Stopped");
+    assert_eq!((talk.session.counts().unanswered, talk.session.counts().unconfirmed), (0, 1));
 }
 
 #[test]

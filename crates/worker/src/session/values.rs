@@ -13,6 +13,8 @@ pub struct SessionConfig {
     pub name: String,
     /// Which life of that name this is.
     pub incarnation: String,
+    /// How many dispatchers there are to turn to.
+    pub endpoints: usize,
     /// The services it can do.
     pub services: Vec<String>,
     /// How many tasks it works on at once.
@@ -25,6 +27,8 @@ pub struct SessionConfig {
     pub outbox_max_bytes: u64,
     /// For how long answers are waited for at the end.
     pub linger_ms: SpanMs,
+    /// Whether finished results survive this worker, so that nobody has to wait for a dispatcher that is away.
+    pub keeps_results: bool,
     /// Where the jitter comes from; another one for each worker.
     pub seed: u64,
 }
@@ -97,7 +101,10 @@ pub enum StopLevel {
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Build a connection; one that exists is dropped.
-    Connect,
+    Connect {
+        /// To the dispatcher at this place of the list.
+        endpoint: usize,
+    },
     /// Drop the connection and what waits to be sent on it.
     Disconnect,
     /// Send this; it has no bytes beside it.
@@ -245,6 +252,8 @@ pub struct SessionCounts {
     pub answers: AnswerCounts,
     /// Results and causes that wait for an answer.
     pub unanswered: u64,
+    /// Tasks that were given back, without an answer to that.
+    pub unconfirmed: u64,
 }
 
 /// Answers by word.

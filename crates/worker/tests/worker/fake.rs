@@ -9,6 +9,7 @@ use dispatcher_transport::socket::{Endpoint, PeerId, RouterEvent, RouterOptions,
 use dispatcher_worker::exec::{CommandTemplate, ExecConfig, ExecWorker};
 use dispatcher_worker::{Stop, Worker, WorkerConfig, WorkerError, WorkerSummary, run_worker};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -64,15 +65,33 @@ pub(crate) fn start(config: WorkerConfig, work: Arc<dyn Worker>) -> Running {
 
 impl Running {
     pub(crate) fn join(self) -> WorkerSummary {
-        self.thread.join().unwrap().unwrap()
+        self.end().unwrap()
+    }
+
+    /// How it ended, where that may be badly.
+    pub(crate) fn end(self) -> Result<WorkerSummary, WorkerError> {
+        self.thread.join().unwrap()
     }
 }
 
 impl Fake {
     pub(crate) async fn listen(dir: &TempDir) -> Self {
-        let endpoint = Endpoint::ipc(dir.path().join("run/s")).unwrap();
-        let router = RouterSocket::bind(&endpoint, RouterOptions::default()).await.unwrap();
+        Self::listen_at(&Endpoint::ipc(dir.path().join("run/s")).unwrap()).await
+    }
+
+    pub(crate) async fn listen_at(endpoint: &Endpoint) -> Self {
+        let router = RouterSocket::bind(endpoint, RouterOptions::default()).await.unwrap();
         Self { router, peer: None, beat_ms: 2_000, beats: 0, granted: 0, later: VecDeque::new() }
+    }
+
+    /// Where it listens.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.router.endpoint().clone()
+    }
+
+    /// The port where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.endpoint().to_string().strip_prefix("tcp://").unwrap().parse().unwrap()
     }
 
     /// What the worker says next, beats and credit aside. Takes it for granted that it stays connected.
@@ -97,6 +116,13 @@ impl Fake {
         while self.peer.is_none() {
             self.turn().await;
         }
+        while self.peer.is_some() {
+            self.turn().await;
+        }
+    }
+
+    /// Waits until the worker's connection is gone, unless it is gone already.
+    pub(crate) async fn departs_if_there(&mut self) {
         while self.peer.is_some() {
             self.turn().await;
         }

@@ -7,9 +7,11 @@
 )]
 
 mod fake;
+mod links;
+mod proxy;
 
 use dispatcher_core::report::Status;
-use dispatcher_core::wire::{FromWorker, HoldState, ToWorker};
+use dispatcher_core::wire::{AckWord, FromWorker, HoldState, ToWorker};
 use dispatcher_worker::{Assignment, Cancel, OutPart, OutboxKind, Outcome, Worker, WorkerConfig};
 use fake::{Fake, config, files_below, shell, start, talk, token};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -66,7 +68,7 @@ fn a_task_goes_through_from_hello_to_bye() {
         assert_eq!(fake.hear().await.0, FromWorker::Bye);
         let summary = worker.join();
         assert_eq!((summary.received, summary.finished, summary.answers.stored, summary.unanswered), (3, 3, 3, 0));
-        assert_eq!(files_below(&dir.path().join("scratch")), ["lock", "working-on-0"]);
+        assert_eq!(files_below(&dir.path().join("scratch")), ["lock", "running-0", "working-on-0"]);
     });
 }
 
@@ -87,7 +89,11 @@ fn large_inputs_and_results_go_piece_by_piece() {
         worker.stop.drain();
         assert_eq!(fake.hear().await.0, FromWorker::Bye);
         worker.join();
-        assert_eq!(files_below(&dir.path().join("scratch")), ["lock", "working-on-0"], "nothing of it stays on disk");
+        assert_eq!(
+            files_below(&dir.path().join("scratch")),
+            ["lock", "running-0", "working-on-0"],
+            "nothing of it stays on disk"
+        );
     });
 }
 
@@ -251,6 +257,66 @@ fn results_in_an_outbox_on_disk_are_sent_by_the_next_life_of_the_worker() {
         while fake.hear().await.0 != FromWorker::Bye {}
         worker.join();
         assert_eq!(files_below(&dir.path().join("outbox")), ["lock"]);
+    });
+}
+
+// Case F27.
+#[test]
+fn a_folder_that_another_worker_has_is_refused_and_named() {
+    talk(async {
+        let dir = tempfile::tempdir().unwrap();
+        let outbox = dir.path().join("outbox");
+        let disk = |scratch: &str| WorkerConfig {
+            outbox: OutboxKind::Disk(outbox.clone()),
+            scratch: dir.path().join(scratch),
+            ..config(&dir)
+        };
+        let mut fake = Fake::listen(&dir).await;
+        let first = start(disk("scratch"), shell("true"));
+        fake.greet().await;
+        fake.is_asked_for(1).await;
+        for (scratch, named) in [("scratch", "scratch"), ("another", "outbox")] {
+            let refused = start(disk(scratch), shell("true")).end().unwrap_err().to_string();
+            let named = dir.path().join(named).display().to_string();
+            assert!(refused.contains(&named) && refused.contains("in use by another worker"), "{refused}");
+        }
+        first.stop.drain();
+        assert_eq!(fake.hear().await.0, FromWorker::Bye);
+        first.join();
+    });
+}
+
+// Rule D7. Cases F07, F30.
+#[test]
+fn whatever_the_answer_to_a_result_is_it_is_dropped_once_and_new_work_is_taken() {
+    talk(async {
+        let dir = tempfile::tempdir().unwrap();
+        let mut fake = Fake::listen(&dir).await;
+        let outbox = dir.path().join("outbox");
+        let worker =
+            start(WorkerConfig { outbox: OutboxKind::Disk(outbox.clone()), ..config(&dir) }, shell("cat {input}"));
+        fake.greet().await;
+        let words = [AckWord::Stale, AckWord::Superseded, AckWord::Unknown, AckWord::Cancelled, AckWord::Refused];
+        for (n, answer) in (1..).zip(words) {
+            fake.is_asked_for(n).await;
+            let name = format!("{answer:?}").to_lowercase();
+            fake.hand(&name, b"x", HOUR);
+            fake.begun(&name).await;
+            fake.result(&name).await;
+            fake.say(ToWorker::Ack { token: token(&name), answer, why: Some("a newer one stands".to_owned()) });
+        }
+        fake.is_asked_for(6).await;
+        // A connection later nothing of it is told any more.
+        fake.vanish().await;
+        let mut fake = Fake::listen(&dir).await;
+        assert_eq!(fake.greet().await, []);
+        fake.is_asked_for(1).await;
+        worker.stop.drain();
+        assert_eq!(fake.hear().await.0, FromWorker::Bye);
+        let answers = worker.join().answers;
+        assert_eq!((answers.stale, answers.superseded, answers.unknown), (1, 1, 1));
+        assert_eq!((answers.cancelled, answers.refused, answers.stored), (1, 1, 0));
+        assert_eq!(files_below(&outbox), ["lock"]);
     });
 }
 

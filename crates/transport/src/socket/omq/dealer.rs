@@ -102,16 +102,33 @@ impl OmqDealer {
     }
 
     pub(in crate::socket) async fn send(&mut self, frames: Vec<Bytes>, patience: Duration) -> Sent {
-        let Some(link) = self.link() else { return Sent::Gone };
-        let message = match send::over_link(&link.socket, send::message(frames)) {
+        let State::Up(link) = &mut self.state else { return Sent::Gone };
+        let Link { socket, connection, generation, look, end, .. } = &mut **link;
+        if *end != End::NotYet {
+            return Sent::Gone;
+        }
+        let message = match send::over_link(socket, send::message(frames)) {
             Attempt::Full(message) => message,
             done => return sent(done),
         };
-        tokio::select! {
-            biased;
-            done = send::over_link_when_it_takes(&link.socket, message) => sent(done),
-            _ = link.socket.connections_changed(link.generation) => Sent::Gone,
-            () = tokio::time::sleep(patience) => Sent::Full,
+        let sending = send::over_link_when_it_takes(socket, message);
+        let out_of_patience = tokio::time::sleep(patience);
+        tokio::pin!(sending, out_of_patience);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut sending => return sent(done),
+                // What a look that is under way was asked for is no change any more.
+                connections = poll_look(look), if look.is_some() => {
+                    *look = None;
+                    if !is_among(*connection, connections) {
+                        *end = End::Lost;
+                        return Sent::Gone;
+                    }
+                }
+                _ = socket.connections_changed(*generation), if look.is_none() => return Sent::Gone,
+                () = &mut out_of_patience => return Sent::Full,
+            }
         }
     }
 
@@ -165,7 +182,7 @@ impl Link {
                 biased;
                 connections = poll_look(&mut self.look), if self.look.is_some() => {
                     self.look = None;
-                    if !connections.is_ok_and(|all| all.iter().any(|c| c.connection_id == self.connection)) {
+                    if !is_among(self.connection, connections) {
                         self.end = End::Lost;
                     }
                 }
@@ -193,6 +210,10 @@ impl Link {
         let socket = self.socket.clone();
         self.look = Some(Box::pin(async move { socket.connections().await }));
     }
+}
+
+fn is_among(connection: u64, connections: Result<Vec<ConnectionStatus>, Error>) -> bool {
+    connections.is_ok_and(|all| all.iter().any(|c| c.connection_id == connection))
 }
 
 async fn poll_look(look: &mut Option<Look>) -> Result<Vec<ConnectionStatus>, Error> {

@@ -27,9 +27,6 @@ const BIND_PAUSE: Duration = Duration::from_millis(50);
 /// The least linger. With none at all, answers are lost and the port can stay in use.
 const LEAST_LINGER: Duration = Duration::from_millis(100);
 
-/// How many connections may be had, however few files may be open.
-const LEAST_CONNECTIONS: usize = 16;
-
 type Chore = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 /// What came of something that was under way.
@@ -61,7 +58,7 @@ pub(in crate::socket) struct OmqRouter {
 
 impl OmqRouter {
     pub(in crate::socket) async fn bind(endpoint: &Endpoint, options: RouterOptions) -> Result<Self, SocketError> {
-        let options = within_open_files(options);
+        let options = options.within_open_files();
         let until = Instant::now() + options.bind_patience;
         loop {
             match Self::try_bind(endpoint, &options).await {
@@ -315,16 +312,6 @@ fn router_options(limits: &RouterOptions) -> Options {
         .handshake_timeout(limits.handshake)
         .max_pending_handshakes(limits.max_handshakes)
         .linger(LEAST_LINGER)
-}
-
-/// Keeps the connections, and the handshakes on their way to become some, within three quarters of the open files that
-/// the system allows: at the limit, neither files nor the database could be opened any more.
-fn within_open_files(mut options: RouterOptions) -> RouterOptions {
-    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let files = files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
-    options.max_connections = options.max_connections.min((files / 2).max(LEAST_CONNECTIONS));
-    options.max_handshakes = options.max_handshakes.min((files / 4).max(LEAST_CONNECTIONS));
-    options
 }
 
 impl std::fmt::Debug for OmqRouter {

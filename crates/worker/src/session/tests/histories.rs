@@ -176,7 +176,7 @@ impl Model {
 
     fn observe(&mut self, effect: Effect) {
         match effect {
-            Effect::Connect => self.connecting = true,
+            Effect::Connect { .. } => self.connecting = true,
             Effect::Disconnect => {
                 (self.open, self.connecting, self.granted, self.handed, self.beat) = (false, false, 0, 0, 0);
                 self.fetches.clear();

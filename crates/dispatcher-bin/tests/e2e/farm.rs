@@ -1,0 +1,190 @@
+//! What the tests of a server share: a folder with inputs, `serve`, and workers in processes of their own.
+
+use crate::kit::{Running, TOO_LONG, dispatcher, output, told, wait_for_file, wait_until};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use tempfile::TempDir;
+
+/// A folder with inputs, a state folder and a socket.
+pub struct Farm {
+    dir: TempDir,
+    settings: Vec<String>,
+}
+
+/// A server, and where its log goes.
+pub struct Server {
+    pub running: Running,
+}
+
+impl Farm {
+    /// An empty farm in which silence is short: a worker is lost after this many milliseconds.
+    pub fn new(dead_after_ms: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("in")).unwrap();
+        std::fs::DirBuilder::new().mode(0o700).create(dir.path().join("s")).unwrap();
+        let settings = vec![
+            format!("--listen=ipc://{}", dir.path().join("s/r").display()),
+            "--http=off".to_owned(),
+            format!("--dead-after={dead_after_ms}ms"),
+            format!("--beat={}ms", dead_after_ms / 5),
+        ];
+        Self { dir, settings }
+    }
+
+    /// The same with so many small inputs named `0000`, `0001`, ….
+    pub fn with_many(inputs: usize, dead_after_ms: u64) -> Self {
+        let farm = Self::new(dead_after_ms);
+        for i in 0..inputs {
+            farm.input(&format!("{i:04}"), format!("input {i}\n").as_bytes());
+        }
+        farm
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn inputs(&self) -> PathBuf {
+        self.path().join("in")
+    }
+
+    pub fn input(&self, name: &str, bytes: &[u8]) {
+        let path = self.inputs().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    /// The result of an input of the service `echo`, if it is there.
+    pub fn result(&self, name: &str) -> Option<Vec<u8>> {
+        std::fs::read(self.path().join("results/echo/in").join(name)).ok()
+    }
+
+    /// Where commands of workers write that they have ended.
+    pub fn log(&self) -> PathBuf {
+        self.path().join("log")
+    }
+
+    /// How often each task's command has ended.
+    pub fn ends(&self) -> HashMap<String, usize> {
+        let mut ends = HashMap::new();
+        for task in std::fs::read_to_string(self.log()).unwrap_or_default().lines() {
+            *ends.entry(task.to_owned()).or_default() += 1;
+        }
+        ends
+    }
+
+    /// A command of the program in this folder, to its end.
+    pub fn tell(&self, args: &[&str]) -> Output {
+        output(dispatcher().current_dir(self.path()).args(args))
+    }
+
+    /// The same, which must end well.
+    pub fn tell_well(&self, args: &[&str]) -> Output {
+        let output = self.tell(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", told(&output));
+        output
+    }
+
+    /// The same, which must end with this code; what it said.
+    pub fn said(&self, code: i32, args: &[&str]) -> String {
+        let output = self.tell(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", told(&output));
+        told(&output)
+    }
+
+    /// A command with `--json`, parsed.
+    pub fn look(&self, args: &[&str]) -> Value {
+        let output = self.tell(&[args, &["--json"]].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{args:?}: {e}: {}", told(&output)))
+    }
+
+    /// Imports everything for the service `echo`, which may have options.
+    pub fn import(&self, options: &[&str]) {
+        self.tell_well(&[&["import", "in", "--service", "echo"], options].concat());
+    }
+
+    /// Starts a server, with more arguments and variables.
+    pub fn serve_with(&self, args: &[&str], variables: &[(&str, String)]) -> Server {
+        let mut command = dispatcher();
+        command.current_dir(self.path()).arg("serve").args(&self.settings).args(args);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let mut running = Running::start(&mut command);
+
+        running.wait_for_line("serving");
+        running.drain_log();
+        Server { running }
+    }
+
+    pub fn serve(&self) -> Server {
+        self.serve_with(&[], &[])
+    }
+
+    /// Starts a server that stops at the n-th pass of a place, waits until it does, and kills it there.
+    pub fn serve_and_kill_at(&self, place: &str, n: u64) {
+        let held = self.path().join(format!("held-{place}"));
+        let _ = std::fs::remove_file(&held);
+        let hold = [("DISPATCHER_HOLD", format!("{place}:{n}")), ("DISPATCHER_HOLD_FILE", held.display().to_string())];
+        let server = self.serve_with(&[], &hold);
+        wait_for_file(&held);
+        server.kill();
+    }
+
+    /// Starts a worker of the service `echo` in a folder of its own, which runs `exec` in a shell.
+    pub fn worker(&self, name: &str, exec: &str, args: &[&str]) -> Running {
+        let mut command = dispatcher();
+        command.current_dir(self.path()).args(["worker", "--service", "echo", "--name", name, "--dir", name]);
+        command.arg(format!("--connect=ipc://{}", self.path().join("s/r").display()));
+        command.args(["--shell", "--exec", exec]).args(args);
+        let mut running = Running::start(&mut command);
+        running.drain_log();
+        running
+    }
+
+    /// Tasks in each state.
+    pub fn count(&self, state: &str) -> u64 {
+        let status = self.look(&["status"]);
+        let states = status["by_state"].as_array().unwrap();
+        states.iter().find(|row| row[0] == state).map_or(0, |row| row[1].as_u64().unwrap())
+    }
+
+    /// Waits until every task has ended.
+    pub fn wait_until_all_over(&self) {
+        wait_until("every task has ended", || self.count("ready") + self.count("leased") == 0);
+    }
+
+    /// The books balance, every result is where it should be, and each task's charge is that of its attempts.
+    pub fn assert_healthy(&self) {
+        let findings = self.look(&["doctor", "--deep"]);
+        assert_eq!(findings["healthy"], true, "{findings:#}");
+    }
+}
+
+impl Server {
+    /// Kills it, and leaves its workers alone.
+    pub fn kill(self) {
+        self.running.signal(rustix::process::Signal::KILL);
+        let _ = self.running.end();
+    }
+
+    /// Ends it as a service manager does; it must end well.
+    pub fn end(self) {
+        let output = self.end_with(rustix::process::Signal::TERM);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    }
+
+    pub fn end_with(self, signal: rustix::process::Signal) -> Output {
+        self.running.signal(signal);
+        self.running.end()
+    }
+}
+
+/// Waits for a process's end, which must come by itself.
+pub fn ended(running: Running) -> Output {
+    let began = std::time::Instant::now();
+    let output = running.end();
+    assert!(began.elapsed() < TOO_LONG);
+    output
+}

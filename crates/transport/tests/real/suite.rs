@@ -1,0 +1,6 @@
+//! The suite, which every backend has to pass. The module's name says which one runs.
+
+mod common;
+mod hostile;
+mod raw;
+mod sockets;
