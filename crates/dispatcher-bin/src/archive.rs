@@ -65,6 +65,12 @@ pub fn open(state: &StateDir) -> anyhow::Result<Arc<dyn Archive>> {
     }
 }
 
+/// Where the result files of a server's state folder are; `None` where there are none.
+pub fn results(state: &StateDir) -> anyhow::Result<Option<PathBuf>> {
+    let choice = read(state)?.filter(|choice| choice.kind == ArchiveKind::Files);
+    Ok(choice.map(|choice| choice.results))
+}
+
 fn open_choice(state: &StateDir, choice: &Choice) -> anyhow::Result<Arc<dyn Archive>> {
     match choice.kind {
         ArchiveKind::Files => {

@@ -4,6 +4,7 @@ mod worker;
 
 pub use worker::WorkerArgs;
 
+use crate::{commands, views};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,12 +33,38 @@ pub enum Command {
     Serve(Box<crate::serve::ServeArgs>),
     /// Work for a dispatcher: run a command on every task that it hands out.
     Worker(WorkerArgs),
+    /// Add the files of a folder as tasks of a service.
+    Import(commands::import::ImportArgs),
     /// How far it is: tasks by state and status, and the most frequent causes of failure.
-    Status(StatusArgs),
+    Status(views::status::StatusArgs),
     /// List tasks, filtered.
-    Tasks(TasksArgs),
+    Tasks(views::tasks::TasksArgs),
+    /// Why a task is where it is, and what comes next.
+    Why(views::why::WhyArgs),
     /// A task's whole story: every attempt with worker, times and cause.
     Show(ShowArgs),
+    /// List services, or set one up.
+    Services(commands::services::ServicesArgs),
+    /// List corpora.
+    Corpora(views::corpora::CorporaArgs),
+    /// List workers, and how each one does.
+    Workers(views::workers::WorkersArgs),
+    /// Begin a new run of tasks.
+    Rerun(commands::change::ChangeArgs),
+    /// End tasks that are not over.
+    Cancel(commands::change::ChangeArgs),
+    /// Hand out nothing more, of a service or of all.
+    Pause(commands::pause::PauseArgs),
+    /// Hand out again.
+    Resume(commands::pause::PauseArgs),
+    /// End the dispatcher that is at work.
+    Drain(commands::drain::DrainArgs),
+    /// Delete a corpus or a service with all its tasks.
+    Delete(commands::delete::DeleteArgs),
+    /// Who commanded what, and what became of it.
+    Log(views::log::LogArgs),
+    /// Every setting, its value, and who said so.
+    Config(Box<views::config::ConfigArgs>),
     /// Check the books against the rows, and the results against the archive.
     Doctor(DoctorArgs),
 }
@@ -122,50 +149,8 @@ pub struct StateArgs {
     #[arg(long, value_name = "DIR", default_value = ".dispatcher", env = "DISPATCHER_STATE", global = true)]
     pub state: PathBuf,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub json: bool,
-}
-
-/// `status`.
-#[derive(Debug, Args)]
-pub struct StatusArgs {
-    /// Where.
-    #[command(flatten)]
-    pub at: StateArgs,
-}
-
-/// `tasks`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  dispatcher tasks --state papers.out --status fatal,invalid
-  dispatcher tasks --state papers.out --category exit --what 2 --limit 20
-  dispatcher tasks --state papers.out --in ready --entry 2024/")]
-pub struct TasksArgs {
-    /// Where.
-    #[command(flatten)]
-    pub at: StateArgs,
-    /// Only these states: ready, leased, done, dead, cancelled.
-    #[arg(long = "in", value_name = "STATE", value_delimiter = ',', value_enum)]
-    pub states: Vec<StateWord>,
-    /// Only these statuses: no_problem, warning, error, fatal, invalid.
-    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_enum)]
-    pub status: Vec<StatusWord>,
-    /// Only with a message of this category.
-    #[arg(long, value_name = "WORD")]
-    pub category: Option<String>,
-    /// Only with a message of this second word.
-    #[arg(long, value_name = "WORD")]
-    pub what: Option<String>,
-    /// Only inputs whose name begins so.
-    #[arg(long, value_name = "PREFIX")]
-    pub entry: Option<std::ffi::OsString>,
-    /// Only ids above this one: the last id of the page before.
-    #[arg(long, value_name = "ID", default_value_t = 0)]
-    pub after: i64,
-    /// How many at most; 0 for all.
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    pub limit: usize,
 }
 
 /// `show`.
@@ -189,40 +174,8 @@ pub struct DoctorArgs {
     pub deep: bool,
 }
 
-/// A task's state on the command line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum StateWord {
-    /// Waiting.
-    Ready,
-    /// Being worked on.
-    Leased,
-    /// With a worker's result.
-    Done,
-    /// Without one, its budget spent.
-    Dead,
-    /// Ended by an operator.
-    Cancelled,
-}
-
-/// A status on the command line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum StatusWord {
-    /// Done.
-    NoProblem,
-    /// Done, with warnings.
-    Warning,
-    /// Done, with errors.
-    Error,
-    /// Not done.
-    Fatal,
-    /// The input cannot be done.
-    Invalid,
-}
-
 /// A time limit: positive.
-fn time_limit(text: &str) -> Result<Duration, String> {
+pub fn time_limit(text: &str) -> Result<Duration, String> {
     match span(text)? {
         Duration::ZERO => Err("a time limit must be longer than nothing".to_owned()),
         limit => Ok(limit),
@@ -230,12 +183,12 @@ fn time_limit(text: &str) -> Result<Duration, String> {
 }
 
 /// A span of time.
-fn span(text: &str) -> Result<Duration, String> {
+pub fn span(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|e| format!("{e} (write it like 90s, 10m, 2h)"))
 }
 
 /// A size in bytes.
-fn size(text: &str) -> Result<bytesize::ByteSize, String> {
+pub fn size(text: &str) -> Result<bytesize::ByteSize, String> {
     text.parse().map_err(|_| "that is no size (write it like 500KB, 20MB, 4GB)".to_owned())
 }
 

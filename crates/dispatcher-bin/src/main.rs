@@ -6,8 +6,11 @@
 
 mod archive;
 mod cli;
+mod commands;
 mod control;
 mod exit;
+mod filter;
+mod inputs;
 mod log;
 mod run;
 mod serve;
@@ -40,9 +43,22 @@ fn carry_out(command: &cli::Command) -> anyhow::Result<u8> {
         cli::Command::Run(args) => run::run(args),
         cli::Command::Serve(args) => serve::serve(args),
         cli::Command::Worker(args) => worker::worker(args),
+        cli::Command::Import(args) => commands::import::import(args),
         cli::Command::Status(args) => views::status::status(args),
         cli::Command::Tasks(args) => views::tasks::tasks(args),
+        cli::Command::Why(args) => views::why::why(args),
         cli::Command::Show(args) => views::show::show(args),
+        cli::Command::Services(args) => commands::services::services(args),
+        cli::Command::Corpora(args) => views::corpora::corpora(args),
+        cli::Command::Workers(args) => views::workers::workers(args),
+        cli::Command::Rerun(args) => commands::change::rerun(args),
+        cli::Command::Cancel(args) => commands::change::cancel(args),
+        cli::Command::Pause(args) => commands::pause::pause(args),
+        cli::Command::Resume(args) => commands::pause::resume(args),
+        cli::Command::Drain(args) => commands::drain::drain(args),
+        cli::Command::Delete(args) => commands::delete::delete(args),
+        cli::Command::Log(args) => views::log::log(args),
+        cli::Command::Config(args) => views::config::config(args),
         cli::Command::Doctor(args) => views::doctor::doctor(args),
     }
 }

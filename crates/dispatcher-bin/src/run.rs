@@ -17,13 +17,13 @@ pub use workers::{host, incarnation};
 
 use crate::cli::RunArgs;
 use crate::exit::{self, Exit};
+use crate::inputs::{self, Imported, Target};
 use crate::signals::Stop;
 use crate::state::{StateDir, store_error};
 use crate::views::event_loop;
 use crossbeam_channel::{Receiver, bounded, never, select, tick};
 use dispatcher_server::{Dispatcher, DrainMode, Ended};
 use dispatcher_store::{Store, TaskFilter, TaskState};
-use import::{Imported, Target};
 use plan::Plan;
 use screen::{Screen, Shown};
 use std::sync::Arc;
@@ -128,7 +128,7 @@ struct Running<'a> {
 }
 
 /// How the import ended.
-type ImportEnd = Result<Imported, dispatcher_store::StoreError>;
+type ImportEnd = anyhow::Result<Imported>;
 
 impl Running<'_> {
     /// Waits until everything has ended; returns whether all is done.
@@ -159,7 +159,7 @@ impl Running<'_> {
 
     /// Everything is imported: the run ends when every task has.
     fn import_over(&mut self, end: ImportEnd) -> anyhow::Result<()> {
-        let imported = end.map_err(|e| store_error(&e))?;
+        let imported = end?;
         self.counts.over.store(true, Ordering::Release);
         self.imported = Some(imported);
         if self.asked_at.is_none() {
@@ -234,12 +234,13 @@ fn start_import(
     stop: &Stop,
 ) -> anyhow::Result<Receiver<ImportEnd>> {
     let (done, end) = bounded(1);
-    let (tree, counts, stop) = (plan.tree.clone(), Arc::clone(counts), stop.clone());
+    let (folder, counts, stop) = (plan.tree.inputs(), Arc::clone(counts), stop.clone());
     let looped = event_loop()?;
     std::thread::Builder::new().name("import".to_owned()).spawn(move || {
         let after = |found: &Imported| counts.added.store(found.added, Ordering::Relaxed);
+        let import = inputs::import(folder.seen(), &*store, &to, after, || stop.is_asked());
         // Where nobody waits any more the process is ending anyway.
-        let _ = done.send(looped.block_on(tree.import(&*store, &to, after, || stop.is_asked())));
+        let _ = done.send(looped.block_on(import));
     })?;
     Ok(end)
 }

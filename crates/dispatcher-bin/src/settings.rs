@@ -3,6 +3,10 @@
 //! Owns the names, their defaults and what they mean; `dispatcher config` shows what is in force and which of the four
 //! said so. Knows nothing of how a setting is obeyed.
 
+mod said;
+
+pub use said::Said;
+
 use crate::exit::Exit;
 use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::in_flight::Limits;
@@ -154,8 +158,10 @@ pub fn layers(state: &Path, file: Option<&Path>, flags: impl Serialize) -> anyho
         None => state.join(FILE),
     };
     let names = Settings::names();
-    Ok(Figment::from(Serialized::defaults(Settings::default()))
-        .merge(Toml::file_exact(file))
+    let defaults = Figment::from(Serialized::defaults(Settings::default()));
+    // A file that is not there says nothing; one that cannot be read is an error.
+    let filed = if file.exists() { defaults.merge(Toml::file_exact(file)) } else { defaults };
+    Ok(filed
         .merge(Env::prefixed(PREFIX).filter(move |key| names.iter().any(|name| key == name.as_str())))
         .merge(Serialized::defaults(flags)))
 }
@@ -297,6 +303,13 @@ mod tests {
         assert_eq!((settings.dead_after, settings.beat), (Duration::from_secs(20), Duration::from_secs(1)));
         assert_eq!(settings.drain_limit, Duration::from_secs(30));
         assert_eq!(settings.services["html"].limit, Some(Duration::from_secs(600)));
+    }
+
+    #[test]
+    fn without_a_file_the_defaults_hold() {
+        let folder = tempfile::tempdir().unwrap();
+        let layers = layers(folder.path(), None, BTreeMap::<String, String>::new()).unwrap();
+        assert_eq!(Settings::of(&layers).unwrap(), Settings::default());
     }
 
     #[test]

@@ -92,25 +92,34 @@ impl StateDir {
     pub fn lock(&self) -> anyhow::Result<Lock> {
         // The folder itself is locked: a file in it could be removed, and then two processes would each have a lock.
         let folder = File::open(&self.0)?;
-        let note = self.0.join("process");
+        let note = self.process_note();
         match folder.try_lock() {
             Ok(()) => {
                 std::fs::write(note, format!("{}\n", std::process::id()))?;
                 Ok(Lock(folder))
             }
             Err(TryLockError::WouldBlock) => {
-                let pid = std::fs::read_to_string(note).unwrap_or_else(|_| "unknown".to_owned());
+                let pid = self.process().unwrap_or_else(|| "unknown".to_owned());
                 Err(Exit::with(
                     exit::LOCKED,
                     format!(
                         "another dispatcher (process {}) works on {}: wait for it, or stop it with `kill {0}`",
-                        pid.trim(),
+                        pid,
                         self.0.display()
                     ),
                 ))
             }
             Err(TryLockError::Error(e)) => Err(e).context("cannot lock the state folder"),
         }
+    }
+
+    fn process_note(&self) -> PathBuf {
+        self.0.join("process")
+    }
+
+    /// The process that took the lock last, as it says itself.
+    pub fn process(&self) -> Option<String> {
+        std::fs::read_to_string(self.process_note()).ok().map(|pid| pid.trim().to_owned())
     }
 
     /// Whether a process works on it now.

@@ -1,13 +1,18 @@
-//! The commands that look: `status`, `tasks`, `show`, `doctor`.
+//! The commands that look: `status`, `tasks`, `why`, `show`, `corpora`, `workers`, `log`, `config`, `doctor`.
 //!
 //! Own how stored facts read, as text and as JSON (`docs/operations.md` has its shape). They change nothing, and may be
 //! used while a run goes on.
 
+pub mod config;
+pub mod corpora;
 pub mod doctor;
+pub mod log;
 pub mod show;
 pub mod status;
 pub mod tasks;
+pub mod why;
 pub mod words;
+pub mod workers;
 
 use crate::state::{StateDir, store_error};
 use dispatcher_store::StoreError;

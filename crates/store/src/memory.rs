@@ -9,8 +9,8 @@ mod rows;
 use crate::limits::{self, PAGE};
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
-    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Progress, Publication, Service, ServiceSettings, Step,
-    StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
+    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, Progress, Publication, Service, ServiceSettings,
+    Step, StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
@@ -196,6 +196,10 @@ impl Store for MemoryStore {
         let rows = self.rows();
         let ids = rows.matching(filter, after, max.min(PAGE), |_| true);
         Ok(ids.into_iter().filter_map(|id| rows.task_row(id)).collect())
+    }
+
+    async fn outlook(&self, task: TaskId) -> Result<Option<Outlook>, StoreError> {
+        Ok(self.rows().outlook(task))
     }
 
     async fn story(&self, task: TaskId) -> Result<Option<Story>, StoreError> {

@@ -271,6 +271,21 @@ pub struct TaskRow {
     pub worst: Option<Message>,
 }
 
+/// What lies ahead of a task that is not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Outlook {
+    /// Its priority among the tasks of its service.
+    pub priority: i32,
+    /// Tasks of its service that may be claimed and come before it: of a higher priority, or as high with a lower id.
+    pub ahead: u64,
+    /// Tasks of its service that may be claimed, itself included where it may.
+    pub queued: u64,
+    /// The time limit of a first attempt of its run; `None` before the run's first claim.
+    pub timeout_ms: Option<SpanMs>,
+    /// Until when its open attempt may work, where work on it began.
+    pub limit_until: Option<TimeMs>,
+}
+
 /// One attempt in a story.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AttemptRow {

@@ -22,6 +22,7 @@ mod filter;
 mod lane;
 mod lease;
 mod open;
+mod outlook;
 mod read;
 mod setup;
 mod workers;
@@ -29,8 +30,8 @@ mod workers;
 use crate::limits::next_chunk;
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
-    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Piece, Progress, Publication, Service, ServiceSettings,
-    Step, StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
+    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, Piece, Progress, Publication, Service,
+    ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
@@ -279,6 +280,10 @@ impl Store for SqliteStore {
     async fn tasks(&self, filter: &TaskFilter, after: TaskId, max: usize) -> Result<Vec<TaskRow>, StoreError> {
         let filter = filter.clone();
         self.read(read::TASKS, move |c| Box::pin(read::tasks(c, filter, after, max))).await
+    }
+
+    async fn outlook(&self, task: TaskId) -> Result<Option<Outlook>, StoreError> {
+        self.read(outlook::DOING, move |c| Box::pin(outlook::outlook(c, task))).await
     }
 
     async fn story(&self, task: TaskId) -> Result<Option<Story>, StoreError> {

@@ -125,7 +125,7 @@ impl Fixture {
 }
 
 /// Tables that grow with the tasks, by the names they have in statements.
-const GROWING: [&str; 10] = ["t", "p", "tasks", "a", "attempts", "r", "results", "m", "messages", "parts"];
+const GROWING: [&str; 11] = ["t", "p", "tasks", "a", "attempts", "r", "results", "m", "messages", "parts", "q"];
 
 fn assert_by_index(plans: &[Plan]) {
     assert!(plans.len() > 2, "statements are overheard");
@@ -170,6 +170,13 @@ async fn claims_batches_commands_and_lists_of_workers_never_read_a_table_of_task
     let sorted =
         |plan: &Plan| plan.0.contains("FROM workers") && plan.1.iter().any(|line| line.contains("TEMP B-TREE"));
     assert!(!plans.iter().any(sorted), "workers lie in their order already: {plans:#?}");
+
+    fixture.store.outlook(TaskId(9)).await.expect("looks ahead");
+    fixture.store.services().await.expect("lists");
+    fixture.store.corpora().await.expect("lists");
+    let plans = fixture.plans().await;
+    assert_by_index(&plans);
+    assert!(plans.iter().any(|(_, plan)| plan.iter().any(|line| line.contains("COVERING INDEX tasks_ready"))));
 
     let ids = TaskFilter { ids: vec![TaskId(2), TaskId(7)], ..Default::default() };
     let wide = TaskFilter {

@@ -1,7 +1,7 @@
 //! The end of a run in words and as JSON.
 
-use super::import::Imported;
 use crate::exit;
+use crate::inputs::Imported;
 use crate::views::words;
 use dispatcher_core::report::Status;
 use dispatcher_server::progress::ProgressNow;

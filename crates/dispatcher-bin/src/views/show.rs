@@ -16,8 +16,9 @@ const PAGE: usize = 1000;
 pub fn show(args: &ShowArgs) -> anyhow::Result<u8> {
     let story = event_loop()?.block_on(async {
         let (_, store) = open(&args.at.state).await?;
-        let id = find(&store, &args.task).await?;
-        store.story(id).await.map_err(told)?.ok_or_else(|| no_such(&args.task))
+        let ids = matching(&store, &args.task).await?;
+        let id = ids.first().ok_or_else(|| no_such(&args.task))?;
+        store.story(*id).await.map_err(told)?.ok_or_else(|| no_such(&args.task))
     })?;
     if args.at.json {
         print_json(&story)?;
@@ -29,24 +30,22 @@ pub fn show(args: &ShowArgs) -> anyhow::Result<u8> {
     Ok(exit::ALL_USABLE)
 }
 
-/// The task that a person named: by id, or by its input's name.
-async fn find(store: &dyn Store, named: &OsStr) -> anyhow::Result<TaskId> {
+/// The tasks that a person named: one by its id, or those with this input.
+pub(super) async fn matching(store: &dyn Store, named: &OsStr) -> anyhow::Result<Vec<TaskId>> {
     // A number is an id, unless there is no such task: then it may be the name of an input.
     if let Some(id) = named.to_str().and_then(|text| text.parse().ok()).map(TaskId)
         && store.story(id).await.map_err(told)?.is_some()
     {
-        return Ok(id);
+        return Ok(vec![id]);
     }
     let name = EntryName(named.as_bytes().to_vec());
     let filter = TaskFilter { entry_prefix: Some(name.clone()), ..TaskFilter::default() };
-    let mut after = TaskId(0);
+    let (mut after, mut found) = (TaskId(0), Vec::new());
     loop {
         let rows = store.tasks(&filter, after, PAGE).await.map_err(told)?;
-        let Some(last) = rows.last() else { return Err(no_such(named)) };
+        let Some(last) = rows.last() else { return Ok(found) };
         after = last.id;
-        if let Some(row) = rows.iter().find(|row| row.entry == name) {
-            return Ok(row.id);
-        }
+        found.extend(rows.iter().filter(|row| row.entry == name).map(|row| row.id));
     }
 }
 

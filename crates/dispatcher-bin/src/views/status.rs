@@ -1,10 +1,23 @@
 //! `status`: tasks by state and status.
 
 use super::{event_loop, open, print_json, told, words};
-use crate::cli::StatusArgs;
+use crate::cli::StateArgs;
 use crate::exit;
-use dispatcher_store::{Store, Summary, TaskFilter};
+use crate::filter::PlaceArgs;
+use clap::Args;
+use dispatcher_store::{Store, Summary};
 use serde::Serialize;
+
+/// `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Where.
+    #[command(flatten)]
+    pub at: StateArgs,
+    /// Of what.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
 
 /// What `status --json` prints.
 #[derive(Serialize)]
@@ -19,7 +32,7 @@ struct Status {
 pub fn status(args: &StatusArgs) -> anyhow::Result<u8> {
     let (working, tasks) = event_loop()?.block_on(async {
         let (state, store) = open(&args.at.state).await?;
-        let tasks = store.summary(&TaskFilter::default()).await.map_err(told)?;
+        let tasks = store.summary(&args.place.filter(&store).await?).await.map_err(told)?;
         anyhow::Ok((state.is_locked(), tasks))
     })?;
     if args.at.json {

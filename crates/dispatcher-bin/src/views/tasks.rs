@@ -1,21 +1,43 @@
 //! `tasks`: a list, filtered, page by page.
 
 use super::{event_loop, open, print_json, told, words};
-use crate::cli::{StateWord, StatusWord, TasksArgs};
+use crate::cli::StateArgs;
 use crate::exit;
-use dispatcher_core::id::{EntryName, TaskId};
-use dispatcher_core::report::Status;
-use dispatcher_store::{Store, TaskFilter, TaskRow, TaskState};
-use std::os::unix::ffi::OsStrExt;
+use crate::filter::FilterArgs;
+use clap::Args;
+use dispatcher_core::id::TaskId;
+use dispatcher_store::{Store, TaskRow};
 
 /// Rows in one read.
 const PAGE: usize = 1000;
 
+/// `tasks`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher tasks --state papers.out --status fatal,invalid
+  dispatcher tasks --state papers.out --category exit --what 2 --limit 20
+  dispatcher tasks --service html --in ready --entry 2024/")]
+pub struct TasksArgs {
+    /// Where.
+    #[command(flatten)]
+    pub at: StateArgs,
+    /// Which.
+    #[command(flatten)]
+    pub which: FilterArgs,
+    /// Only ids above this one: the last id of the page before.
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    pub after: i64,
+    /// How many at most; 0 for all.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+}
+
 /// Lists tasks.
 pub fn tasks(args: &TasksArgs) -> anyhow::Result<u8> {
-    let filter = filter(args);
     event_loop()?.block_on(async {
         let (_, store) = open(&args.at.state).await?;
+        let filter = args.which.filter(&store).await?;
         let most = if args.limit == 0 { usize::MAX } else { args.limit };
         let (mut after, mut listed, mut rows) = (TaskId(args.after), 0, Vec::new());
         while listed < most {
@@ -37,38 +59,6 @@ pub fn tasks(args: &TasksArgs) -> anyhow::Result<u8> {
         anyhow::Ok(())
     })?;
     Ok(exit::ALL_USABLE)
-}
-
-/// The filter that the arguments mean.
-fn filter(args: &TasksArgs) -> TaskFilter {
-    TaskFilter {
-        states: args.states.iter().map(|word| state_of(*word)).collect(),
-        statuses: args.status.iter().map(|word| status_of(*word)).collect(),
-        category: args.category.clone(),
-        what: args.what.clone(),
-        entry_prefix: args.entry.as_ref().map(|prefix| EntryName(prefix.as_bytes().to_vec())),
-        ..TaskFilter::default()
-    }
-}
-
-const fn state_of(word: StateWord) -> TaskState {
-    match word {
-        StateWord::Ready => TaskState::Ready,
-        StateWord::Leased => TaskState::Leased,
-        StateWord::Done => TaskState::Done,
-        StateWord::Dead => TaskState::Dead,
-        StateWord::Cancelled => TaskState::Cancelled,
-    }
-}
-
-const fn status_of(word: StatusWord) -> Status {
-    match word {
-        StatusWord::NoProblem => Status::NoProblem,
-        StatusWord::Warning => Status::Warning,
-        StatusWord::Error => Status::Error,
-        StatusWord::Fatal => Status::Fatal,
-        StatusWord::Invalid => Status::Invalid,
-    }
 }
 
 /// A task in one line.

@@ -1,7 +1,7 @@
 //! Stored facts as words: counts, causes, times.
 
 use dispatcher_core::report::{Message, Severity};
-use dispatcher_core::time::TimeMs;
+use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::{Summary, TaskState};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -32,6 +32,32 @@ pub fn causes(summary: &Summary) -> Vec<String> {
         lines.push("  and others: `dispatcher tasks --status fatal,invalid` lists all".to_owned());
     }
     lines
+}
+
+/// So many tasks.
+pub fn tasks(n: u64) -> String {
+    if n == 1 { "1 task".to_owned() } else { format!("{n} tasks") }
+}
+
+/// A span of time, as people write it.
+pub fn span(span: SpanMs) -> String {
+    humantime::format_duration(Duration::from_millis(span.0)).to_string()
+}
+
+/// A span of time without its small change: hours need no seconds.
+pub fn about(span: SpanMs) -> String {
+    let seconds = span.0 / 1000;
+    let whole = match seconds {
+        0..=599 => seconds,
+        600..=86_399 => seconds / 60 * 60,
+        _ => seconds / 3600 * 3600,
+    };
+    humantime::format_duration(Duration::from_secs(whole)).to_string()
+}
+
+/// How long ago something was.
+pub fn ago(span: SpanMs) -> String {
+    format!("{} ago", about(span))
 }
 
 /// A task's state.

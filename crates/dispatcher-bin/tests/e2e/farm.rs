@@ -88,6 +88,13 @@ impl Farm {
         output
     }
 
+    /// The same, which must end with this code; what it said.
+    pub fn said(&self, code: i32, args: &[&str]) -> String {
+        let output = self.tell(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", told(&output));
+        told(&output)
+    }
+
     /// A command with `--json`, parsed.
     pub fn look(&self, args: &[&str]) -> Value {
         let output = self.tell(&[args, &["--json"]].concat());
@@ -136,16 +143,22 @@ impl Farm {
         running
     }
 
-    /// Tasks in each state.
+    /// Tasks in a state.
     pub fn count(&self, state: &str) -> u64 {
+        self.count_all(&[state])
+    }
+
+    /// Tasks in any of these states, at one moment.
+    pub fn count_all(&self, states: &[&str]) -> u64 {
         let status = self.look(&["status"]);
-        let states = status["by_state"].as_array().unwrap();
-        states.iter().find(|row| row[0] == state).map_or(0, |row| row[1].as_u64().unwrap())
+        let rows = status["by_state"].as_array().unwrap().iter();
+        rows.filter(|row| states.iter().any(|state| row[0] == *state)).map(|row| row[1].as_u64().unwrap()).sum()
     }
 
     /// Waits until every task has ended.
     pub fn wait_until_all_over(&self) {
-        wait_until("every task has ended", || self.count("ready") + self.count("leased") == 0);
+        // Looked at twice, a task could be leased at the first look, ready at the second, and seem to be neither.
+        wait_until("every task has ended", || self.count_all(&["ready", "leased"]) == 0);
     }
 
     /// The books balance, every result is where it should be, and each task's charge is that of its attempts.

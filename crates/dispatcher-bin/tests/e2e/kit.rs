@@ -149,6 +149,11 @@ pub fn told(output: &Output) -> String {
     )
 }
 
+/// The members of an object, as one line.
+pub fn members(value: &Value) -> String {
+    value.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
 impl Running {
     /// Starts a command whose standard error is read line by line.
     pub fn start(command: &mut Command) -> Self {

@@ -2,8 +2,10 @@
 
 use super::rows::{Filed, Placing, Row, Rows};
 use crate::limits::{CAUSES, worst};
-use crate::model::{AttemptRow, Audit, Difference, Publication, ResultRow, Story, Summary, TaskFilter, TaskRow};
-use dispatcher_core::finalise::{Tally, TaskState};
+use crate::model::{
+    AttemptRow, Audit, Difference, Outlook, Publication, ResultRow, Story, Summary, TaskFilter, TaskRow,
+};
+use dispatcher_core::finalise::{AT_ONCE, Tally, TaskState};
 use dispatcher_core::id::{CorpusId, Epoch, LeaseId, ServiceId, TaskId};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -55,6 +57,25 @@ impl Rows {
             last_cause: row.facts.last_cause.clone(),
             last_reason: row.facts.last_reason.clone(),
             worst: papers.and_then(|p| worst(p.messages.iter())).cloned(),
+        })
+    }
+
+    pub(super) fn outlook(&self, id: TaskId) -> Option<Outlook> {
+        let row = self.tasks.get(&id).filter(|row| !row.is_over())?;
+        let place = |id: TaskId, row: &Row| (Reverse(row.priority), id);
+        let queued: Vec<_> = self
+            .tasks
+            .iter()
+            .filter(|(_, q)| q.service == row.service && q.facts.state == TaskState::Ready)
+            .filter(|(_, q)| q.facts.not_before == AT_ONCE)
+            .map(|(id, q)| place(*id, q))
+            .collect();
+        Some(Outlook {
+            priority: row.priority,
+            ahead: queued.iter().filter(|other| **other < place(id, row)).count() as u64,
+            queued: queued.len() as u64,
+            timeout_ms: row.facts.timeout_ms,
+            limit_until: row.facts.limit_until,
         })
     }
 

@@ -1,9 +1,10 @@
 //! Summaries, pages and publications.
 
-use crate::kit::{Kit, NOW, STORED, ended, entry, lease, part, result};
+use crate::kit::{Kit, NOW, STORED, ended, entry, handed_out, lease, part, result};
 use dispatcher_core::id::TaskId;
 use dispatcher_core::report::{Ending, Message, Severity, Status};
-use dispatcher_store::{Answer, Record, ServiceSettings, TaskFilter, TaskState};
+use dispatcher_core::time::SpanMs;
+use dispatcher_store::{Answer, Entry, Record, ServiceSettings, TaskFilter, TaskState};
 
 // Rule A5.
 async fn a_summary_counts_states_statuses_and_causes(kit: Kit) {
@@ -158,7 +159,37 @@ async fn tasks_come_in_pages(kit: Kit) {
     assert_eq!(kit.store.story(lease(99, 1, 1).task).await.expect("reads"), None);
 }
 
+// Case F65: the wait is visible as a number.
+async fn the_place_of_a_task_in_its_queue_counts_what_is_claimed_before_it(kit: Kit) {
+    kit.settings(|s| s.timeout_ms = SpanMs(500)).await;
+    let with = |name: &str, priority| Entry { priority, ..entry(name) };
+    let entries = [with("a", 0), with("b", 0), with("c", 5), with("d", -1)];
+    kit.store.import(kit.service, kit.corpus, &entries).await.expect("imports");
+    let outlook = |task| {
+        let store = kit.store.clone();
+        async move { store.outlook(TaskId(task)).await.expect("looks ahead") }
+    };
+    let mut places = Vec::new();
+    for task in 1..=4 {
+        let ahead = outlook(task).await.expect("is not over");
+        places.push((ahead.priority, ahead.ahead, ahead.queued, ahead.timeout_ms));
+    }
+    assert_eq!(places, [(0, 1, 4, None), (0, 2, 4, None), (5, 0, 4, None), (-1, 3, 4, None)]);
+
+    let lease = kit.claim(1).await.remove(0).lease;
+    assert_eq!(lease.task, TaskId(3));
+    kit.tell_all(&[handed_out(lease), Record::Began { lease, at: NOW }]).await;
+    let leased = outlook(3).await.expect("is not over");
+    assert_eq!(
+        (leased.queued, leased.timeout_ms, leased.limit_until),
+        (3, Some(SpanMs(500)), Some(NOW.after(SpanMs(500))))
+    );
+    kit.tell(result(lease, Status::Warning)).await;
+    assert_eq!((outlook(3).await, outlook(99).await), (None, None));
+}
+
 both_stores!(
+    the_place_of_a_task_in_its_queue_counts_what_is_claimed_before_it,
     a_listing_says_the_gravest_of_what_stands,
     a_summary_counts_states_statuses_and_causes,
     results_wait_to_be_published_in_the_order_of_their_commits,

@@ -1,0 +1,103 @@
+//! `delete`: a corpus or a service with everything that is stored of its tasks.
+//!
+//! Owns that nobody deletes tasks without having been told how many. Result files stay where they are.
+
+use super::Given;
+use crate::cli::StateArgs;
+use crate::exit::Exit;
+use crate::filter::{corpus_of, service_of};
+use crate::views::{event_loop, open, told, words};
+use clap::{Args, ValueEnum};
+use dispatcher_store::{Command, Named, Store, TaskFilter, TaskState};
+
+/// `delete`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher delete corpus papers --yes
+  dispatcher delete service html --yes
+
+Result files that are in place stay where they are. What workers still bring of deleted tasks is
+counted and dropped.")]
+pub struct DeleteArgs {
+    /// Of what kind it is.
+    #[arg(value_enum)]
+    pub kind: KindWord,
+    /// Its name.
+    pub name: String,
+    /// Delete its tasks too.
+    #[arg(long)]
+    pub yes: bool,
+    /// Where.
+    #[command(flatten)]
+    pub at: StateArgs,
+}
+
+/// What can be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KindWord {
+    /// A corpus.
+    Corpus,
+    /// A service.
+    Service,
+}
+
+impl DeleteArgs {
+    async fn filter(&self, store: &dyn Store) -> anyhow::Result<TaskFilter> {
+        Ok(match self.kind {
+            KindWord::Corpus => {
+                TaskFilter { corpus: Some(corpus_of(store, &self.name).await?), ..TaskFilter::default() }
+            }
+            KindWord::Service => {
+                TaskFilter { service: Some(service_of(store, &self.name).await?), ..TaskFilter::default() }
+            }
+        })
+    }
+
+    const fn kind(&self) -> &'static str {
+        match self.kind {
+            KindWord::Corpus => "corpus",
+            KindWord::Service => "service",
+        }
+    }
+
+    fn command(&self) -> Command {
+        let name = self.name.clone();
+        let what = match self.kind {
+            KindWord::Corpus => Named::Corpus(name),
+            KindWord::Service => Named::Service(name),
+        };
+        Command::Delete { what }
+    }
+}
+
+/// Deletes a corpus or a service.
+pub fn delete(args: &DeleteArgs) -> anyhow::Result<u8> {
+    let (given, results) = event_loop()?.block_on(async {
+        let (state, store) = open(&args.at.state).await?;
+        let tasks = store.summary(&args.filter(&store).await?).await.map_err(told)?;
+        if tasks.total > 0 && !args.yes {
+            let open = |state: &TaskState| matches!(state, TaskState::Ready | TaskState::Leased);
+            let open: u64 = tasks.by_state.iter().filter(|(state, _)| open(state)).map(|(_, n)| n).sum();
+            return Err(Exit::usage(format!(
+                "the {} {:?} has {}, {open} of them not over: they would be deleted with all that is stored of them; say \
+                 --yes",
+                args.kind(),
+                args.name,
+                words::tasks(tasks.total)
+            )));
+        }
+        let given = Given::give(&state, &store, &args.command()).await?;
+        anyhow::Ok((given, crate::archive::results(&state)?))
+    })?;
+    let done = format!("deleted the {} {:?} and {}", args.kind(), args.name, words::tasks(given.changed));
+    let code = given.report(args.at.json, &done)?;
+    if let (Some(results), false) = (results, args.at.json) {
+        let below = match args.kind {
+            KindWord::Corpus => results.join("*").join(&args.name),
+            KindWord::Service => results.join(&args.name),
+        };
+        crate::tell(&format!("result files that were in place stay in {}", below.display()));
+    }
+    Ok(code)
+}

@@ -1,0 +1,168 @@
+//! Which tasks a person means: the same words for every command that lists, counts or changes tasks.
+//!
+//! Owns the way from names to numbers, and that a name which nobody knows is an error that lists those there are. Knows
+//! nothing of what is done with the tasks.
+
+use crate::exit::Exit;
+use crate::views::told;
+use clap::{Args, ValueEnum};
+use dispatcher_core::id::{CorpusId, EntryName, ServiceId, TaskId};
+use dispatcher_core::report::Status;
+use dispatcher_store::{Store, TaskFilter, TaskState};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+/// Ids that are looked up in one read.
+const IDS_AT_ONCE: usize = 1000;
+
+/// Of which service and corpus.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PlaceArgs {
+    /// Only of this service.
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+    /// Only of this corpus.
+    #[arg(long, value_name = "NAME")]
+    pub corpus: Option<String>,
+}
+
+/// Which tasks.
+#[derive(Clone, Debug, Default, Args)]
+pub struct FilterArgs {
+    /// Only these ids.
+    #[arg(value_name = "ID", value_parser = clap::value_parser!(i64).range(1..))]
+    pub ids: Vec<i64>,
+    /// Only these states: ready, leased, done, dead, cancelled.
+    #[arg(long = "in", value_name = "STATE", value_delimiter = ',', value_enum)]
+    pub states: Vec<StateWord>,
+    /// Only these statuses: no_problem, warning, error, fatal, invalid.
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_enum)]
+    pub status: Vec<StatusWord>,
+    /// Only with a message of this category.
+    #[arg(long, value_name = "WORD")]
+    pub category: Option<String>,
+    /// Only with a message of this second word.
+    #[arg(long, value_name = "WORD")]
+    pub what: Option<String>,
+    /// Only inputs whose name begins so.
+    #[arg(long, value_name = "PREFIX")]
+    pub entry: Option<OsString>,
+    /// Of which service and corpus.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// A task's state on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum StateWord {
+    /// Waiting.
+    Ready,
+    /// Being worked on.
+    Leased,
+    /// With a worker's result.
+    Done,
+    /// Without one, its budget spent.
+    Dead,
+    /// Ended by an operator.
+    Cancelled,
+}
+
+/// A status on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum StatusWord {
+    /// Done.
+    NoProblem,
+    /// Done, with warnings.
+    Warning,
+    /// Done, with errors.
+    Error,
+    /// Not done.
+    Fatal,
+    /// The input cannot be done.
+    Invalid,
+}
+
+impl PlaceArgs {
+    /// The filter that the names mean.
+    pub async fn filter(&self, store: &dyn Store) -> anyhow::Result<TaskFilter> {
+        let service = match &self.service {
+            Some(name) => Some(service_of(store, name).await?),
+            None => None,
+        };
+        let corpus = match &self.corpus {
+            Some(name) => Some(corpus_of(store, name).await?),
+            None => None,
+        };
+        Ok(TaskFilter { service, corpus, ..TaskFilter::default() })
+    }
+}
+
+impl FilterArgs {
+    /// The filter that the arguments mean.
+    pub async fn filter(&self, store: &dyn Store) -> anyhow::Result<TaskFilter> {
+        let ids: Vec<TaskId> = self.ids.iter().copied().map(TaskId).collect();
+        check_ids(store, &ids).await?;
+        Ok(TaskFilter {
+            ids,
+            states: self.states.iter().map(|word| state_of(*word)).collect(),
+            statuses: self.status.iter().map(|word| status_of(*word)).collect(),
+            category: self.category.clone(),
+            what: self.what.clone(),
+            entry_prefix: self.entry.as_ref().map(|prefix| EntryName(prefix.as_bytes().to_vec())),
+            ..self.place.filter(store).await?
+        })
+    }
+}
+
+/// The service of this name.
+pub async fn service_of(store: &dyn Store, name: &str) -> anyhow::Result<ServiceId> {
+    let services = store.services().await.map_err(told)?;
+    let found = services.iter().find(|service| service.name == name).map(|service| service.id);
+    found.ok_or_else(|| unknown("service", name, services.into_iter().map(|service| service.name).collect()))
+}
+
+/// The corpus of this name.
+pub async fn corpus_of(store: &dyn Store, name: &str) -> anyhow::Result<CorpusId> {
+    let corpora = store.corpora().await.map_err(told)?;
+    let found = corpora.iter().find(|corpus| corpus.name == name).map(|corpus| corpus.id);
+    found.ok_or_else(|| unknown("corpus", name, corpora.into_iter().map(|corpus| corpus.name).collect()))
+}
+
+fn unknown(kind: &str, name: &str, known: Vec<String>) -> anyhow::Error {
+    let known = if known.is_empty() { "there is none yet".to_owned() } else { format!("known: {}", known.join(", ")) };
+    Exit::usage(format!("there is no {kind} {name:?}; {known}"))
+}
+
+/// An id that a person wrote and that there is not is a slip of the pen, not an empty choice.
+async fn check_ids(store: &dyn Store, ids: &[TaskId]) -> anyhow::Result<()> {
+    for some in ids.chunks(IDS_AT_ONCE) {
+        let filter = TaskFilter { ids: some.to_vec(), ..TaskFilter::default() };
+        let found = store.tasks(&filter, TaskId(0), IDS_AT_ONCE).await.map_err(told)?;
+        if let Some(missing) = some.iter().find(|id| !found.iter().any(|row| row.id == **id)) {
+            return Err(Exit::usage(format!("there is no task {missing}: `dispatcher tasks` lists ids and inputs")));
+        }
+    }
+    Ok(())
+}
+
+const fn state_of(word: StateWord) -> TaskState {
+    match word {
+        StateWord::Ready => TaskState::Ready,
+        StateWord::Leased => TaskState::Leased,
+        StateWord::Done => TaskState::Done,
+        StateWord::Dead => TaskState::Dead,
+        StateWord::Cancelled => TaskState::Cancelled,
+    }
+}
+
+const fn status_of(word: StatusWord) -> Status {
+    match word {
+        StatusWord::NoProblem => Status::NoProblem,
+        StatusWord::Warning => Status::Warning,
+        StatusWord::Error => Status::Error,
+        StatusWord::Fatal => Status::Fatal,
+        StatusWord::Invalid => Status::Invalid,
+    }
+}

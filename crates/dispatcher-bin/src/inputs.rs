@@ -1,0 +1,208 @@
+//! From files to tasks: what is an input, and the import in batches.
+//!
+//! **Owns** which files are inputs (regular files; links and special files are counted and skipped), each looked at once,
+//! and what an import counts. **Refuses to know** what becomes of a task.
+//!
+//! Memory is bounded by a few batches, and by the largest single folder where a walk goes by name.
+
+mod list;
+
+pub use list::List;
+
+use crate::state::{STATE, store_error};
+use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
+use dispatcher_core::time::TimeMs;
+use dispatcher_server::inputs::mtime_of;
+use dispatcher_store::{Entry, Store};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use walkdir::{DirEntry, WalkDir};
+
+/// Entries in one transaction: what the store takes in one.
+pub const BATCH: usize = dispatcher_store::limits::CHUNK;
+/// Folders and files that could not be read and are named.
+const UNREADABLE_MAX: usize = 100;
+/// Names of changed inputs that are kept for the summary.
+const NAMES_MAX: usize = 10;
+
+/// What was found at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A file to work on.
+    Input(Entry),
+    /// A folder.
+    Folder,
+    /// A link, which is skipped.
+    Link,
+    /// A pipe, a socket or a device, which is skipped.
+    Special,
+    /// Something that cannot be looked at, with the reason.
+    Unreadable(String),
+}
+
+/// What an import found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Imported {
+    /// New tasks.
+    pub added: u64,
+    /// Inputs that were known.
+    pub known: u64,
+    /// Inputs that differ from what was imported.
+    pub changed: u64,
+    /// The first of their names.
+    pub changed_names: Vec<String>,
+    /// Changed inputs that were taken as they are now and run again.
+    pub taken_anew: u64,
+    /// Links that were skipped.
+    pub links: u64,
+    /// Pipes, sockets and devices that were skipped.
+    pub special: u64,
+    /// Folders and files that could not be read.
+    pub unreadable_count: u64,
+    /// The first of them, with the reason.
+    pub unreadable: Vec<String>,
+}
+
+/// Where the tasks go.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The service.
+    pub service: ServiceId,
+    /// The corpus.
+    pub corpus: CorpusId,
+    /// Whether changed inputs are run again.
+    pub take_changed: bool,
+    /// When the import began.
+    pub now: TimeMs,
+}
+
+/// A folder with inputs.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Folders in it that are passed by.
+    pub skip: Vec<PathBuf>,
+    /// Whether each folder is gone through by name, and so held in memory, or as the disk has it.
+    pub by_name: bool,
+    /// The priority of what is found.
+    pub priority: i32,
+}
+
+impl Folder {
+    /// What lies in it, folder by folder.
+    pub fn walk(&self) -> impl Iterator<Item = walkdir::Result<DirEntry>> + Send + use<> {
+        let walk = WalkDir::new(&self.dir).min_depth(1);
+        let walk = if self.by_name { walk.sort_by_file_name() } else { walk };
+        let skip = self.skip.clone();
+        // Neither the results of this work nor the state of another, whose results may be the inputs here.
+        walk.into_iter().filter_entry(move |entry| {
+            let is_state = entry.depth() == 1 && entry.file_name() == STATE;
+            !is_state && !(entry.file_type().is_dir() && skip.iter().any(|skip| entry.path() == skip))
+        })
+    }
+
+    /// What was found, one for one.
+    pub fn seen(&self) -> impl Iterator<Item = io::Result<Seen>> + Send + use<> {
+        let (dir, priority) = (self.dir.clone(), self.priority);
+        self.walk().map(move |entry| Ok(seen(&dir, priority, entry)))
+    }
+}
+
+fn seen(dir: &Path, priority: i32, entry: walkdir::Result<DirEntry>) -> Seen {
+    let entry = match entry {
+        Ok(entry) => entry,
+        Err(e) => return Seen::Unreadable(e.to_string()),
+    };
+    let kind = entry.file_type();
+    if kind.is_dir() {
+        return Seen::Folder;
+    }
+    if kind.is_symlink() {
+        return Seen::Link;
+    }
+    if !kind.is_file() {
+        return Seen::Special;
+    }
+    match entry.metadata() {
+        Ok(meta) => {
+            let below = entry.path().strip_prefix(dir).unwrap_or(entry.path());
+            let name = EntryName(below.as_os_str().as_bytes().to_vec());
+            Seen::Input(Entry { name, size: meta.len(), mtime_ns: mtime_of(&meta), priority })
+        }
+        Err(e) => Seen::Unreadable(e.to_string()),
+    }
+}
+
+impl Imported {
+    /// Counts what was seen; an input comes back.
+    fn sort_out(&mut self, seen: Seen) -> Option<Entry> {
+        match seen {
+            Seen::Input(entry) => return Some(entry),
+            Seen::Folder => {}
+            Seen::Link => self.links += 1,
+            Seen::Special => self.special += 1,
+            Seen::Unreadable(what) => {
+                self.unreadable_count += 1;
+                if self.unreadable.len() < UNREADABLE_MAX {
+                    self.unreadable.push(what);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Imports every input, calling `after` with each batch's outcome. Told to stop, it imports no more than the batches
+/// that are through: what came before is in, and the same import goes on with the rest.
+///
+/// # Errors
+/// Where the store refuses, or what is to be imported cannot be read on. A single file that cannot be read is listed
+/// and does not end the import.
+pub async fn import(
+    seen: impl Iterator<Item = io::Result<Seen>>,
+    store: &dyn Store,
+    to: &Target,
+    mut after: impl FnMut(&Imported),
+    stop: impl Fn() -> bool,
+) -> anyhow::Result<Imported> {
+    let mut found = Imported::default();
+    let mut batch = Vec::with_capacity(BATCH);
+    for seen in seen {
+        if stop() {
+            return Ok(found);
+        }
+        batch.extend(found.sort_out(seen?));
+        if batch.len() == BATCH {
+            flush(store, to, &mut batch, &mut found).await?;
+            after(&found);
+        }
+    }
+    if !stop() {
+        flush(store, to, &mut batch, &mut found).await?;
+    }
+    after(&found);
+    Ok(found)
+}
+
+/// Imports a batch and empties it.
+async fn flush(store: &dyn Store, to: &Target, batch: &mut Vec<Entry>, found: &mut Imported) -> anyhow::Result<()> {
+    if batch.is_empty() {
+        return Ok(());
+    }
+    let done = store.import(to.service, to.corpus, batch).await.map_err(|e| store_error(&e))?;
+    dispatcher_server::hooks::pass("imported");
+    found.added += done.added;
+    found.known += done.known;
+    found.changed += done.changed.len() as u64;
+    let room = NAMES_MAX.saturating_sub(found.changed_names.len());
+    found.changed_names.extend(done.changed.iter().take(room).map(ToString::to_string));
+    if to.take_changed && !done.changed.is_empty() {
+        let changed: Vec<Entry> = batch.drain(..).filter(|entry| done.changed.contains(&entry.name)).collect();
+        let taken = store.accept_change(to.service, to.corpus, &changed, to.now).await;
+        found.taken_anew += taken.map_err(|e| store_error(&e))?;
+    }
+    batch.clear();
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! `corpora`: the sets of inputs, and how far each is for each service.
+
+use super::{event_loop, open, print_json, told, words};
+use crate::cli::StateArgs;
+use crate::exit;
+use clap::Args;
+use dispatcher_store::{Corpus, Store, Summary, TaskFilter};
+use serde::Serialize;
+
+/// `corpora`.
+#[derive(Debug, Args)]
+pub struct CorporaArgs {
+    /// Where.
+    #[command(flatten)]
+    pub at: StateArgs,
+}
+
+/// A corpus in `corpora --json`.
+#[derive(Debug, Serialize)]
+struct Line {
+    #[serde(flatten)]
+    corpus: Corpus,
+    /// Its tasks for all services.
+    total: u64,
+    /// Its tasks for each service that has some.
+    services: Vec<OfService>,
+}
+
+/// The tasks of a corpus for one service.
+#[derive(Debug, Serialize)]
+struct OfService {
+    service: String,
+    tasks: Summary,
+}
+
+/// Lists corpora.
+pub fn corpora(args: &CorporaArgs) -> anyhow::Result<u8> {
+    let lines = event_loop()?.block_on(async {
+        let (_, store) = open(&args.at.state).await?;
+        let services = store.services().await.map_err(told)?;
+        let mut lines = Vec::new();
+        for corpus in store.corpora().await.map_err(told)? {
+            let mut line = Line { corpus, total: 0, services: Vec::new() };
+            for service in &services {
+                let filter =
+                    TaskFilter { service: Some(service.id), corpus: Some(line.corpus.id), ..TaskFilter::default() };
+                let tasks = store.summary(&filter).await.map_err(told)?;
+                if tasks.total > 0 {
+                    line.total += tasks.total;
+                    line.services.push(OfService { service: service.name.clone(), tasks });
+                }
+            }
+            lines.push(line);
+        }
+        anyhow::Ok(lines)
+    })?;
+    if args.at.json {
+        print_json(&lines)?;
+        return Ok(exit::ALL_USABLE);
+    }
+    for line in &lines {
+        crate::tell(&format!("{}: {} in {}", line.corpus.name, words::tasks(line.total), line.corpus.root));
+        for of in &line.services {
+            crate::tell(&format!("  {}: {}", of.service, words::counts(&of.tasks)));
+        }
+    }
+    if lines.is_empty() {
+        crate::say("there are no corpora: `dispatcher import DIR --service NAME` makes one");
+    }
+    Ok(exit::ALL_USABLE)
+}

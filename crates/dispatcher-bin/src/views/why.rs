@@ -1,0 +1,148 @@
+//! `why`: one clear answer to why a task is where it is, from stored facts.
+//!
+//! Owns which facts are gathered; what they mean is told by [`answer::why`], which looks at nothing else.
+
+mod answer;
+mod over;
+mod waiting;
+mod working;
+
+#[cfg(test)]
+mod tests;
+
+use super::show::matching;
+use super::{event_loop, open, print_json, told};
+use crate::cli::StateArgs;
+use crate::exit;
+use crate::run::now;
+use crate::settings::{self, Settings};
+use crate::state::StateDir;
+use answer::{Answer, Facts, InFlight};
+use clap::Args;
+use dispatcher_core::id::TaskId;
+use dispatcher_store::{CommandPage, Store, Story, TaskFilter, TaskState};
+use serde::Serialize;
+use std::ffi::{OsStr, OsString};
+
+/// Workers that are looked at.
+const WORKERS_MAX: usize = 1000;
+/// Commands that are looked at, the newest.
+const COMMANDS_MAX: usize = 1000;
+
+/// `why`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher why 17
+  dispatcher why 2024/paper.tex")]
+pub struct WhyArgs {
+    /// The task's id, or its input's name as `tasks` prints it.
+    pub task: OsString,
+    /// Where.
+    #[command(flatten)]
+    pub at: StateArgs,
+}
+
+/// What `why --json` prints.
+#[derive(Debug, Serialize)]
+struct Told {
+    /// Which task; `None` where there is none.
+    task: Option<TaskId>,
+    /// Where it is.
+    state: Option<TaskState>,
+    #[serde(flatten)]
+    answer: Answer,
+    /// Other tasks with the same input.
+    others: Vec<TaskId>,
+}
+
+/// Says why.
+pub fn why(args: &WhyArgs) -> anyhow::Result<u8> {
+    let told = event_loop()?.block_on(async {
+        let (state, store) = open(&args.at.state).await?;
+        let mut ids = matching(&store, &args.task).await?;
+        let story = match ids.first() {
+            Some(id) => store.story(*id).await.map_err(told)?,
+            None => None,
+        };
+        let Some(story) = story else {
+            return Ok(Told { task: None, state: None, answer: nothing(&store, &args.task).await?, others: vec![] });
+        };
+        let others = ids.split_off(1);
+        let (task, at) = (Some(story.task.id), Some(story.task.state));
+        anyhow::Ok(Told { task, state: at, answer: answer::why(&gather(&state, &store, story).await?), others })
+    })?;
+    if args.at.json {
+        print_json(&told)?;
+    } else {
+        crate::tell(&told.answer.headline);
+        for because in &told.answer.because {
+            crate::tell(&format!("  - {because}"));
+        }
+        crate::tell(&told.answer.next);
+        if !told.others.is_empty() {
+            let ids: Vec<String> = told.others.iter().map(ToString::to_string).collect();
+            crate::say(&format!("other tasks with this input: {}", ids.join(", ")));
+        }
+    }
+    Ok(if told.task.is_some() { exit::ALL_USABLE } else { exit::SOME_NOT })
+}
+
+/// Everything that the answer can hang on.
+async fn gather(state: &StateDir, store: &dyn Store, story: Story) -> anyhow::Result<Facts> {
+    let task = &story.task;
+    let in_flight = if task.state == TaskState::Ready { Some(in_flight(state, store, &story).await?) } else { None };
+    let is_of_a_run = state.identity().exists();
+    let newest = CommandPage { newest: true, max: COMMANDS_MAX, ..CommandPage::default() };
+    Ok(Facts {
+        now: now(),
+        at_work: state.is_locked(),
+        start: if is_of_a_run {
+            "give the same `dispatcher run` again".to_owned()
+        } else {
+            format!("start one with `dispatcher serve --state {}`", state.path().display())
+        },
+        outlook: store.outlook(task.id).await.map_err(told)?,
+        service: store.services().await.map_err(told)?.into_iter().find(|service| service.id == task.service),
+        in_flight,
+        workers: store.workers(WORKERS_MAX).await.map_err(told)?,
+        commands: store.commands(&newest).await.map_err(told)?,
+        story,
+    })
+}
+
+async fn in_flight(state: &StateDir, store: &dyn Store, story: &Story) -> anyhow::Result<InFlight> {
+    let leased = |service| TaskFilter { service, states: vec![TaskState::Leased], ..TaskFilter::default() };
+    let none = std::collections::BTreeMap::<String, String>::new();
+    // What the flags of the process at work say is not known here; what the file and the variables say is.
+    let settings = settings::layers(state.path(), None, none).and_then(|layers| Settings::of(&layers));
+    Ok(InFlight {
+        of_service: store.summary(&leased(Some(story.task.service))).await.map_err(told)?.total,
+        of_all: store.summary(&leased(None)).await.map_err(told)?.total,
+        most: settings.unwrap_or_default().max_in_flight as u64,
+    })
+}
+
+/// What there is to say of a task that is not there.
+async fn nothing(store: &dyn Store, named: &OsStr) -> anyhow::Result<Answer> {
+    let id = named.to_str().and_then(|text| text.parse().ok()).map(TaskId);
+    let Some(id) = id else {
+        return Ok(Answer {
+            headline: format!("there is no task with the input {}", named.display()),
+            because: vec!["no corpus has it, or its tasks were deleted".to_owned()],
+            next: "`dispatcher tasks --entry PREFIX` lists inputs by their beginning".to_owned(),
+        });
+    };
+    // Ids are given in order and never twice.
+    let later = store.tasks(&TaskFilter::default(), id, 1).await.map_err(told)?;
+    let (headline, because) = if id.is_tracked() && !later.is_empty() {
+        (format!("task {id} was deleted"), "later ids were given, and none is given twice")
+    } else {
+        (
+            format!("there is no task {id}"),
+            "no such id is stored, and none above it: it was never given, or deleted with all after it",
+        )
+    };
+    let next = "`dispatcher log` says what was deleted, `dispatcher tasks` lists what there is".to_owned();
+    Ok(Answer { headline, because: vec![because.to_owned()], next })
+}

@@ -1,0 +1,463 @@
+//! The answer for every state a task can be in.
+
+use super::answer::{Answer, Facts, InFlight, why};
+use dispatcher_core::claim::Standing;
+use dispatcher_core::id::{CorpusId, EntryName, Epoch, Run, ServiceId, TaskId, WorkerKey};
+use dispatcher_core::report::{Ending, Message, Origin, Severity, Status};
+use dispatcher_core::time::TimeMs;
+use dispatcher_store::{
+    AttemptRow, Command, CommandId, CommandRow, Outlook, PartRef, ResultRow, Service, ServiceSettings, Story,
+    TaskFilter, TaskRow, TaskState, WorkerRow,
+};
+
+const NOW: TimeMs = TimeMs(1_000_000);
+
+fn message(category: &str, what: &str) -> Message {
+    Message { severity: Severity::Fatal, category: category.into(), what: what.into(), details: String::new() }
+}
+
+fn worker(name: &str) -> WorkerKey {
+    WorkerKey { name: name.into(), incarnation: "1".into() }
+}
+
+/// A task in its first run at a dispatcher with one connected worker.
+fn facts(state: TaskState) -> Facts {
+    let task = TaskRow {
+        id: TaskId(5),
+        service: ServiceId(1),
+        corpus: CorpusId(1),
+        entry: EntryName(b"a/b".to_vec()),
+        input_size: 1,
+        state,
+        run: Run(1),
+        epoch: Epoch(0),
+        charged: 0,
+        standing: None,
+        not_before: TimeMs(0),
+        last_cause: None,
+        last_reason: None,
+        worst: None,
+    };
+    let connected = WorkerRow {
+        worker: worker("w"),
+        services: vec!["html".into()],
+        slots: 1,
+        connected: true,
+        first_at: TimeMs(0),
+        heard_at: TimeMs(998_000),
+        counts: vec![],
+        current: vec![],
+    };
+    Facts {
+        now: NOW,
+        at_work: true,
+        start: "start one".into(),
+        story: Story { task, attempts: vec![], results: vec![] },
+        outlook: Some(Outlook { priority: 0, ahead: 6, queued: 9, timeout_ms: None, limit_until: None }),
+        service: Some(Service { id: ServiceId(1), name: "html".into(), settings: ServiceSettings::default() }),
+        in_flight: Some(InFlight { of_service: 2, of_all: 2, most: 100 }),
+        workers: vec![connected],
+        commands: vec![],
+    }
+}
+
+/// Attempt `n` of run 1, by worker `w`, handed out at 900 s and begun at 940 s.
+fn attempt(n: u64, ending: Option<Ending>) -> AttemptRow {
+    AttemptRow {
+        run: Run(1),
+        epoch: Epoch(n + 1),
+        worker: Some(worker("w")),
+        handed_at: Some(TimeMs(900_000)),
+        began_at: Some(TimeMs(940_000)),
+        ended_at: ending.map(|_| TimeMs(950_000)),
+        ending,
+        charged: true,
+        why: None,
+        messages: vec![],
+        parts: vec![],
+    }
+}
+
+fn with_attempts(state: TaskState, attempts: Vec<AttemptRow>) -> Facts {
+    let mut facts = facts(state);
+    facts.story.task.epoch = attempts.iter().map(|a| a.epoch).max().unwrap_or(Epoch(0));
+    facts.story.task.charged = attempts.iter().filter(|a| a.charged && a.ending.is_some()).count() as u32;
+    facts.story.attempts = attempts;
+    facts
+}
+
+fn result(n: u64, status: Status, origin: Origin) -> ResultRow {
+    let (run, epoch) = (Run(1), Epoch(n + 1));
+    ResultRow { run, epoch, status, origin, published: false, messages: vec![], parts: vec![] }
+}
+
+/// A task over which this result stands.
+fn stands(state: TaskState, standing: &ResultRow, attempts: Vec<AttemptRow>, others: Vec<ResultRow>) -> Facts {
+    let mut facts = with_attempts(state, attempts);
+    let ResultRow { epoch, status, origin, .. } = *standing;
+    facts.story.task.standing = Some(Standing { epoch, status, origin });
+    facts.story.results = others;
+    facts.story.results.push(standing.clone());
+    facts.outlook = None;
+    facts
+}
+
+fn command(id: i64, at: i64, command: Command) -> CommandRow {
+    let (id, at) = (CommandId(id), TimeMs(at));
+    CommandRow { id, at, actor: "ann@host".into(), command: Some(command), outcome: None, done_at: Some(at) }
+}
+
+/// One case: what is the case, the facts, and what the answer must hold: headline, reasons in order, next.
+type Case<'a> = (&'a str, Facts, &'a str, &'a [&'a str], &'a str);
+
+fn check(cases: Vec<Case<'_>>) {
+    for (case, facts, headline, because, next) in cases {
+        let Answer { headline: said, because: reasons, next: then } = why(&facts);
+        assert!(said.contains(headline), "{case}: {said}");
+        assert!(then.contains(next), "{case}: {then}");
+        let mut at = 0;
+        for part in because {
+            let found = reasons[at..].iter().position(|reason| reason.contains(part));
+            at += found.unwrap_or_else(|| panic!("{case}: {part:?} is not said, or too early, in {reasons:#?}"));
+        }
+    }
+}
+
+fn change(mut facts: Facts, change: impl FnOnce(&mut Facts)) -> Facts {
+    change(&mut facts);
+    facts
+}
+
+// Case F65: the wait is visible as a number.
+#[test]
+fn a_task_that_waits_for_its_first_attempt_says_what_holds_it_up() {
+    use TaskState::Ready;
+    let in_flight = |of_service, of_all, most| Some(InFlight { of_service, of_all, most });
+    let settings = |facts: &mut Facts, change: fn(&mut ServiceSettings)| {
+        facts.service.as_mut().map(|service| change(&mut service.settings)).unwrap();
+    };
+    check(vec![
+        (
+            "its turn",
+            facts(Ready),
+            "task 5 waits for its first attempt",
+            &["6 of 9 tasks in the queue of html"],
+            "when its turn",
+        ),
+        (
+            "with a priority",
+            change(facts(Ready), |f| f.outlook.as_mut().unwrap().priority = -2),
+            "first attempt",
+            &["with priority -2"],
+            "when its turn",
+        ),
+        (
+            "nobody at work, and paused",
+            change(facts(Ready), |f| {
+                f.at_work = false;
+                settings(f, |s| s.paused = true);
+            }),
+            "waits",
+            &["no dispatcher is at work", "html is paused", "6 of 9"],
+            "start one",
+        ),
+        (
+            "paused",
+            change(facts(Ready), |f| settings(f, |s| s.paused = true)),
+            "waits",
+            &["the service html is paused"],
+            "dispatcher resume html",
+        ),
+        (
+            "no worker for it",
+            change(facts(Ready), |f| f.workers[0].services = vec!["pdf".into()]),
+            "waits",
+            &["no worker that is connected offers the service html"],
+            "dispatcher worker --service html",
+        ),
+        (
+            "the only worker has gone",
+            change(facts(Ready), |f| f.workers[0].connected = false),
+            "waits",
+            &["no worker that is connected"],
+            "dispatcher worker",
+        ),
+        (
+            "the service is full",
+            change(facts(Ready), |f| settings(f, |s| s.max_in_flight = Some(2))),
+            "waits",
+            &["2 tasks of the service html are in flight, and 2 may be"],
+            "when one of them ends",
+        ),
+        (
+            "the process is full",
+            change(facts(Ready), |f| f.in_flight = in_flight(2, 100, 100)),
+            "waits",
+            &["100 tasks are in flight, and 100 may be"],
+            "when one of them ends",
+        ),
+    ]);
+}
+
+// Rules R4, R6, X2.
+#[test]
+fn a_task_that_waits_for_a_retry_says_what_ended_the_last_attempt_and_what_is_left() {
+    let retry = with_attempts(TaskState::Ready, vec![attempt(0, Some(Ending::RetryableCause))]);
+    let retry = change(retry, |f| {
+        f.story.task.last_cause = Some(message("timeout", "wallclock"));
+        f.story.task.not_before = TimeMs(1_030_000);
+    });
+    let free =
+        with_attempts(TaskState::Ready, vec![AttemptRow { charged: false, ..attempt(0, Some(Ending::HandedBack)) }]);
+    let rerun = || Command::Rerun { filter: TaskFilter { ids: vec![TaskId(5)], ..TaskFilter::default() } };
+    let other = || Command::Rerun { filter: TaskFilter { corpus: Some(CorpusId(9)), ..TaskFilter::default() } };
+    let new_run = change(with_attempts(TaskState::Ready, vec![attempt(0, Some(Ending::Accepted))]), |f| {
+        f.story.task.run = Run(2);
+    });
+    check(vec![
+        (
+            "after a cause",
+            retry,
+            "its run has spent 1 of 3",
+            &[
+                "attempt 0 by w ended as retryable_cause",
+                "timeout:wallclock",
+                "not tried again before 1970-01-01T00:17:10.000Z (in 30s)",
+            ],
+            "after that time",
+        ),
+        ("given back", free, "spent 0 of 3", &["ended as handed_back", "not charged", "6 of 9"], "when its turn comes"),
+        (
+            "a new run by a command of the log",
+            change(new_run.clone(), |f| f.commands = vec![command(3, 960_000, rerun()), command(4, 970_000, other())]),
+            "first attempt of its run 2",
+            &["run 2 was begun by `rerun 5` (command 3 of ann@host at 1970-01-01T00:16:00.000Z)"],
+            "when its turn comes",
+        ),
+        ("a new run that the log does not have", new_run, "its run 2", &["its input changed, or by `--again`"], "turn"),
+    ]);
+}
+
+// Rules L3, S4.
+#[test]
+fn a_leased_task_says_with_whom_it_is_and_until_when() {
+    use TaskState::Leased;
+    let out = |change: fn(&mut AttemptRow)| {
+        let mut out = attempt(1, None);
+        change(&mut out);
+        let mut facts = with_attempts(Leased, vec![attempt(0, Some(Ending::WorkerLost)), out]);
+        facts.outlook.as_mut().unwrap().limit_until = Some(TimeMs(1_060_000));
+        facts
+    };
+    let claimed = || change(facts(Leased), |f| f.story.task.epoch = Epoch(1));
+    let gone = |facts: Facts| change(facts, |f| f.at_work = false);
+    check(vec![
+        (
+            "claimed",
+            claimed(),
+            "claimed by the dispatcher and not handed out",
+            &["none of the 1 workers connected"],
+            "the next worker that asks",
+        ),
+        (
+            "claimed, and nobody is there",
+            change(claimed(), |f| f.workers.clear()),
+            "not handed out",
+            &["no worker that is connected offers"],
+            "dispatcher worker --service html",
+        ),
+        (
+            "not begun",
+            out(|a| a.began_at = None),
+            "is with worker w, which has not begun it",
+            &[
+                "attempt 1 by w went out at 1970-01-01T00:15:00.000Z (1m 40s ago)",
+                "worker w is connected, and was heard 2s ago",
+                "spent 1 of 3",
+            ],
+            "neither is charged",
+        ),
+        (
+            "not begun, and the worker is silent",
+            change(out(|a| a.began_at = None), |f| f.workers[0].connected = false),
+            "has not begun it",
+            &["worker w is not connected; it was heard 2s ago"],
+            "neither is charged",
+        ),
+        (
+            "worked on",
+            out(|_| ()),
+            "task 5 is worked on by w",
+            &[
+                "attempt 1 by w began at",
+                "its time limit is 1970-01-01T00:17:40.000Z (in 1m)",
+                "worker w is connected",
+                "spent 1 of 3",
+            ],
+            "awaited until then",
+        ),
+        (
+            "worked on for too long",
+            change(out(|_| ()), |f| f.outlook.as_mut().unwrap().limit_until = Some(TimeMs(990_000))),
+            "is worked on",
+            &["its time limit passed", "(10s ago)"],
+            "the dispatcher gives it up",
+        ),
+        (
+            "by a worker of which nothing is known",
+            change(out(|_| ()), |f| f.workers.clear()),
+            "is worked on",
+            &["nothing more is known of worker w"],
+            "awaited",
+        ),
+        (
+            "the dispatcher is gone",
+            gone(out(|_| ())),
+            "was leased when its dispatcher ended",
+            &["no dispatcher is at work", "attempt 1 by w began at"],
+            "start one: what its worker has finished is taken then",
+        ),
+        ("gone before it began", gone(out(|a| a.began_at = None)), "was leased", &["and had not begun"], "start one"),
+        ("gone before it went out", gone(claimed()), "was leased", &["no worker had it"], "nothing is charged"),
+    ]);
+}
+
+// Rules C2, C4, C5, X3.
+#[test]
+fn a_done_task_says_what_stands_and_what_it_stood_against() {
+    use Ending::{Accepted, Superseded};
+    use Origin::{ReaperStandIn, Worker};
+    let done = |standing: ResultRow, attempts, others| stands(TaskState::Done, &standing, attempts, others);
+    let part =
+        PartRef { name: "result".into(), place: EntryName(b"x".to_vec()), offset: 0, length: 1, sha256: "0".into() };
+    let good = |n, published| ResultRow { published, parts: vec![part.clone()], ..result(n, Status::Warning, Worker) };
+    let bad = |n| result(n, Status::Fatal, Worker);
+    let says = |mut facts: Facts| {
+        facts.story.task.worst = Some(message("exit", "7"));
+        facts
+    };
+    check(vec![
+        (
+            "in place",
+            says(done(good(0, true), vec![attempt(0, Some(Accepted))], vec![])),
+            "task 5 is done: warning, by attempt 0 by w",
+            &["its result came at 1970-01-01T00:15:50.000Z (50s ago)", "exit:7", "files are in place"],
+            "nothing more",
+        ),
+        (
+            "not in place",
+            done(good(0, false), vec![attempt(0, Some(Accepted))], vec![]),
+            "done",
+            &["not in place yet"],
+            "nothing more",
+        ),
+        (
+            "a failure",
+            done(bad(0), vec![attempt(0, Some(Accepted))], vec![]),
+            "done: fatal",
+            &["no files"],
+            "dispatcher rerun 5",
+        ),
+        (
+            "better than what stood",
+            done(good(1, true), vec![attempt(0, Some(Superseded)), attempt(1, Some(Accepted))], vec![]),
+            "by attempt 1",
+            &["the result of attempt 0 by w was no better"],
+            "nothing more",
+        ),
+        (
+            "in place of a failure",
+            done(good(1, true), vec![attempt(0, Some(Accepted)), attempt(1, Some(Accepted))], vec![bad(0)]),
+            "by attempt 1",
+            &["it replaced the fatal of attempt 0"],
+            "nothing more",
+        ),
+        (
+            "after the budget was spent",
+            done(good(0, true), vec![attempt(0, Some(Accepted))], vec![result(1, Status::Fatal, ReaperStandIn)]),
+            "by attempt 0",
+            &["it replaced the stand-in"],
+            "nothing more",
+        ),
+        (
+            "late, with a newer attempt out",
+            done(bad(0), vec![attempt(0, Some(Accepted)), attempt(1, None)], vec![]),
+            "by attempt 0",
+            &["it came late: attempt 1 had been leased meanwhile", "attempt 1 by w is still out"],
+            "a usable result of what is still out takes its place",
+        ),
+        (
+            "good and late, with a newer attempt out",
+            done(good(0, true), vec![attempt(0, Some(Accepted)), attempt(1, None)], vec![]),
+            "by attempt 0",
+            &["still out"],
+            "only if it is usable and of a later attempt",
+        ),
+        ("nothing stands", facts(TaskState::Done), "nothing stands", &["somebody else"], "dispatcher rerun 5"),
+    ]);
+}
+
+// Rules X3, D4. Case F50.
+#[test]
+fn a_dead_task_says_what_it_died_of() {
+    let dead = |reason: Message, attempts| {
+        let mut facts = stands(TaskState::Dead, &result(0, Status::Fatal, Origin::ReaperStandIn), attempts, vec![]);
+        facts.story.task.worst = Some(reason);
+        facts
+    };
+    let own = |what: &str| dead(message("dispatcher", what), vec![]);
+    let tried = || vec![attempt(0, Some(Ending::WorkerLost)), attempt(1, Some(Ending::TimeLimit))];
+    check(vec![
+        (
+            "spent",
+            dead(message("crash", "SIGKILL"), vec![attempt(0, Some(Ending::WorkerLost))]),
+            "its run has spent 1 attempts without a result",
+            &["the reason: fatal crash:SIGKILL", "attempt 0 by w ended as worker_lost"],
+            "dispatcher rerun 5",
+        ),
+        (
+            "too slow",
+            dead(message("timeout", "wallclock"), tried()),
+            "spent 2 attempts",
+            &["attempt 0", "attempt 1 by w ended as time_limit"],
+            "dispatcher services set html --limit",
+        ),
+        ("changed", own("input_changed"), "another than was imported", &["input_changed"], "--take-changed"),
+        ("missing", own("input_missing"), "gone when its turn came", &["input_missing"], "dispatcher rerun 5"),
+        ("unreadable", own("input_timeout"), "could not be read", &["input_timeout"], "dispatcher rerun 5"),
+        ("set aside", own("unreadable_row"), "set aside", &["unreadable_row"], "dispatcher doctor"),
+        ("refused", own("refused"), "the database refused", &["refused"], "dispatcher rerun 5"),
+    ]);
+}
+
+// Case F63.
+#[test]
+fn a_cancelled_task_says_who_cancelled_it() {
+    let all = || Command::Cancel { filter: TaskFilter::default() };
+    let of_failed = Command::Rerun { filter: TaskFilter { statuses: vec![Status::Fatal], ..TaskFilter::default() } };
+    let cancelled = with_attempts(TaskState::Cancelled, vec![attempt(0, Some(Ending::Cancelled))]);
+    let log = vec![
+        command(1, 100, all()),
+        command(2, 950_000, all()),
+        command(3, 960_000, of_failed),
+        command(4, 970_000, all()),
+    ];
+    check(vec![
+        (
+            "by a command of the log",
+            change(cancelled.clone(), |f| f.commands = log),
+            "task 5 was cancelled",
+            &["by `cancel --all` (command 2 of ann@host", "attempt 0 by w ended as cancelled"],
+            "dispatcher rerun 5",
+        ),
+        ("by nobody known", cancelled, "cancelled", &["does not say"], "dispatcher rerun 5"),
+    ]);
+}
+
+#[test]
+fn a_task_whose_service_was_deleted_still_has_an_answer() {
+    let gone = |state| change(with_attempts(state, vec![attempt(0, None)]), |f| f.service = None);
+    for state in [TaskState::Ready, TaskState::Leased, TaskState::Done, TaskState::Dead, TaskState::Cancelled] {
+        assert!(why(&gone(state)).headline.contains("task 5"));
+    }
+}

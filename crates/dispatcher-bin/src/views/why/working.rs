@@ -1,0 +1,112 @@
+//! Why a task is leased: with whom it is, since when, and until when it may go on.
+
+use super::answer::{Answer, Facts, attempt};
+use crate::views::words;
+use dispatcher_store::AttemptRow;
+
+pub(super) fn why(facts: &Facts) -> Answer {
+    let task = facts.task();
+    let newest = facts.story.attempts.iter().find(|attempt| attempt.epoch == task.epoch && attempt.ending.is_none());
+    let handed = newest.filter(|attempt| attempt.handed_at.is_some() || attempt.began_at.is_some());
+    if !facts.at_work {
+        return orphaned(facts, handed);
+    }
+    match handed {
+        None => claimed(facts),
+        Some(out) if out.began_at.is_none() => handed_out(facts, out),
+        Some(out) => running(facts, out),
+    }
+}
+
+/// Claimed ahead of time.
+fn claimed(facts: &Facts) -> Answer {
+    let name = facts.service_name();
+    let workers = facts.workers_for_it();
+    let (because, next) = if workers == 0 {
+        (
+            format!("no worker that is connected offers the service {name}"),
+            format!("start one with `dispatcher worker --service {name} --exec CMD`"),
+        )
+    } else {
+        (
+            format!("none of the {workers} workers connected for the service {name} has asked for it yet"),
+            "it goes to the next worker that asks".to_owned(),
+        )
+    };
+    Answer {
+        headline: format!("task {} is claimed by the dispatcher and not handed out yet", facts.task().id),
+        because: vec![because],
+        next,
+    }
+}
+
+/// With a worker that has not said that work began.
+fn handed_out(facts: &Facts, out: &AttemptRow) -> Answer {
+    let mut because: Vec<String> =
+        out.handed_at.map(|at| format!("{} went out at {}", attempt(out), facts.since(at))).into_iter().collect();
+    because.push(facts.how_is(out.worker.as_ref()));
+    because.extend(spent(facts));
+    Answer {
+        headline: format!("task {} is with worker {}, which has not begun it", facts.task().id, name(out)),
+        because,
+        next: "it begins when the worker has room, or goes to another if the worker is lost; neither is charged"
+            .to_owned(),
+    }
+}
+
+/// Being worked on.
+fn running(facts: &Facts, out: &AttemptRow) -> Answer {
+    let limit = facts.outlook.and_then(|outlook| outlook.limit_until);
+    let mut because: Vec<String> =
+        out.began_at.map(|at| format!("{} began at {}", attempt(out), facts.since(at))).into_iter().collect();
+    let next = match limit {
+        Some(limit) if limit < facts.now => {
+            because.push(format!("its time limit passed at {}", facts.since(limit)));
+            "its worker ends it and says so; where that does not come, the dispatcher gives it up".to_owned()
+        }
+        Some(limit) => {
+            let left = words::about(limit.since(facts.now));
+            because.push(format!("its time limit is {} (in {left})", words::time(limit)));
+            "its result is awaited until then".to_owned()
+        }
+        None => "its result is awaited".to_owned(),
+    };
+    because.push(facts.how_is(out.worker.as_ref()));
+    because.extend(spent(facts));
+    Answer { headline: format!("task {} is worked on by {}", facts.task().id, name(out)), because, next }
+}
+
+/// Its dispatcher has gone.
+fn orphaned(facts: &Facts, out: Option<&AttemptRow>) -> Answer {
+    let mut because = vec!["no dispatcher is at work".to_owned()];
+    let next = match out {
+        None => {
+            because.push("no worker had it".to_owned());
+            format!("{}: it is handed out then, and nothing is charged", facts.start)
+        }
+        Some(out) => {
+            because.push(match (out.began_at, out.handed_at) {
+                (Some(at), _) => format!("{} began at {}", attempt(out), facts.since(at)),
+                (None, Some(at)) => format!("{} went out at {}, and had not begun", attempt(out), facts.since(at)),
+                (None, None) => format!("{} had it", attempt(out)),
+            });
+            format!(
+                "{}: what its worker has finished is taken then; it is tried again if the worker does not come back",
+                facts.start
+            )
+        }
+    };
+    Answer { headline: format!("task {} was leased when its dispatcher ended", facts.task().id), because, next }
+}
+
+fn name(out: &AttemptRow) -> &str {
+    out.worker.as_ref().map_or("nobody known", |worker| &worker.name)
+}
+
+/// What the run has cost so far, where it has cost anything.
+fn spent(facts: &Facts) -> Option<String> {
+    let task = facts.task();
+    let cause = task.last_cause.as_ref().or(task.last_reason.as_ref());
+    let cause = cause.map_or(String::new(), |cause| format!("; the last cause: {}", words::message(cause)));
+    (task.charged > 0).then(|| format!("its run has spent {} of {} attempts{cause}", task.charged, facts.budget()))
+}
