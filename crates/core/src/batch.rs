@@ -3,8 +3,8 @@
 //! Owns the items that wait and the rule that says they have waited enough. Knows neither what the items are nor how they
 //! are written.
 //!
-//! **Invariants**: items leave in the order in which they came, each once, and never more than N in one batch; the first
-//! item of a batch waits at most T.
+//! **Invariants**: items leave in the order in which they came, each once, never more than N that somebody waits for in one
+//! batch and never more than 4 N in all; the first item of a batch waits at most T.
 
 use crate::time::{SpanMs, TimeMs};
 use std::collections::VecDeque;
@@ -18,8 +18,9 @@ pub enum Urgency {
     Relaxed,
 }
 
-/// Collects items into batches: closed at N items, or T after the first, or at once when the writer is idle and somebody
-/// waits.
+/// Collects items into batches: closed at N items that somebody waits for, or T after the first, or at once when the writer
+/// is idle and somebody waits. Each result comes with its hand-out and its begin; those do not count, so that N results
+/// share a commit, but there is an end to them too.
 ///
 /// ```
 /// use dispatcher_core::batch::{Batcher, Urgency};
@@ -48,12 +49,14 @@ struct Waiting<T> {
 }
 
 impl<T> Batcher<T> {
-    /// How many items close a batch, unless the configuration says otherwise.
+    /// How many items that somebody waits for close a batch, unless the configuration says otherwise.
     pub const MOST: usize = 1024;
+    /// A batch has so many times more items in all at most.
+    const IN_ALL: usize = 4;
     /// How long the first item of a batch waits, unless the configuration says otherwise.
     pub const WAIT: SpanMs = SpanMs(300);
 
-    /// A batcher that closes at `most` items (at least one) or `wait` after the first.
+    /// A batcher that closes at `most` items that somebody waits for (at least one) or `wait` after the first.
     #[must_use]
     pub fn new(most: usize, wait: SpanMs) -> Self {
         Self { most: most.max(1), wait, items: VecDeque::new(), prompt: 0 }
@@ -75,7 +78,13 @@ impl<T> Batcher<T> {
         };
         // A first item from after `now` means that the clock was set back: it may have waited for any time.
         let waited = now < first.since || now.since(first.since) >= self.wait;
-        self.items.len() >= self.most || waited || (idle && self.prompt > 0)
+        self.is_full() || waited || (idle && self.prompt > 0)
+    }
+
+    /// Whether a whole batch waits.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.prompt >= self.most || self.items.len() >= self.most * Self::IN_ALL
     }
 
     /// When the batch is due even if nothing more comes and the writer stays busy; none where nothing waits.
@@ -84,12 +93,18 @@ impl<T> Batcher<T> {
         self.items.front().map(|first| first.since.after(self.wait))
     }
 
-    /// Closes the batch: the items that waited longest, at most N, in the order in which they came. Empty where nothing
-    /// waits (rule D6).
+    /// Closes the batch: the items that waited longest, in the order in which they came. Empty where nothing waits
+    /// (rule D6).
     pub fn take(&mut self) -> Vec<T> {
-        let taken: Vec<_> = self.items.drain(..self.items.len().min(self.most)).collect();
-        self.prompt -= taken.iter().filter(|waiting| waiting.urgency == Urgency::Prompt).count();
-        taken.into_iter().map(|waiting| waiting.item).collect()
+        let mut taken = Vec::with_capacity(self.items.len().min(self.most * Self::IN_ALL));
+        let mut prompt = 0;
+        while prompt < self.most && taken.len() < self.most * Self::IN_ALL {
+            let Some(waiting) = self.items.pop_front() else { break };
+            prompt += usize::from(waiting.urgency == Urgency::Prompt);
+            taken.push(waiting.item);
+        }
+        self.prompt -= prompt;
+        taken
     }
 
     /// How many items wait.
@@ -124,8 +139,20 @@ mod tests {
         assert_eq!(batch.deadline(), Some(TimeMs(1300)));
         assert!(!batch.is_due(TimeMs(1299), false));
         assert!(batch.is_due(TimeMs(1300), false));
-        batch.push(3, Urgency::Relaxed, TimeMs(1004));
+        batch.push(3, Urgency::Prompt, TimeMs(1004));
         assert!(batch.is_due(TimeMs(1004), false));
+    }
+
+    // Rule D2.
+    #[test]
+    fn what_nobody_waits_for_does_not_count_up_to_an_end() {
+        let mut batch = batch();
+        (0..15).for_each(|i| batch.push(i, Urgency::Relaxed, TimeMs(0)));
+        assert!(!batch.is_full());
+        batch.push(15, Urgency::Relaxed, TimeMs(0));
+        batch.push(16, Urgency::Prompt, TimeMs(0));
+        assert!(batch.is_due(TimeMs(0), false));
+        assert_eq!((batch.take().len(), batch.len()), (16, 1));
     }
 
     // Rule D2.
@@ -176,7 +203,7 @@ mod tests {
                 while let Some(deadline) = batch.deadline().filter(|deadline| deadline.0 <= next) {
                     prop_assert!(batch.is_due(deadline, false));
                     let out = batch.take();
-                    prop_assert!((1..=5).contains(&out.len()));
+                    prop_assert!((1..=20).contains(&out.len()));
                     for (_, since) in &out {
                         prop_assert!(deadline.0 - since <= 300);
                     }

@@ -39,7 +39,7 @@ mod patience;
 mod publish;
 mod questions;
 
-/// Items that close a batch (rule D2).
+/// Reports that close a batch (rule D2).
 pub const BATCH_MAX: usize = 1024;
 /// How long a batch may wait for more after its first item (rule D2).
 pub const BATCH_WAIT: SpanMs = SpanMs(300);
@@ -230,7 +230,7 @@ impl Finaliser {
 
     /// Takes what is there without waiting, up to a full batch. Returns whether nothing more is there.
     fn take_what_waits(&mut self) -> Result<bool, StageFailure> {
-        while self.batch.len() < BATCH_MAX {
+        while !self.batch.is_full() {
             match self.parts.deliveries.recv_timeout(Duration::ZERO) {
                 Ok(delivery) => self.take(delivery)?,
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(true),

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const USAGE: &str =
     "usage: echo_workers ENDPOINT omq|zeromq SERVICE WORKERS CREDIT RESULT_BYTES TASKS [TASKS_PER_SECOND]";
 
+/// Results that may wait for their answer.
+const OUTBOX_MOST: u64 = 1_000;
 /// How often a paced worker asks for more.
 const PACE: Duration = Duration::from_millis(5);
 
@@ -113,7 +115,7 @@ async fn work(job: Rc<Job>, n: u32) -> Result<(), String> {
     while worker.job.left.get() > 0 {
         tokio::select! {
             event = worker.socket.next() => worker.heard(event.map_err(|e| e.to_string())?, n)?,
-            _ = beats.tick() => {
+            _ = beats.tick(), if worker.inline_max > 0 => {
                 beat += 1;
                 let holds = worker.held.iter().map(|(token, state)| Hold { token: token.clone(), state: *state }).collect();
                 worker.out.push_back((FromWorker::Beat { n: beat, received: worker.received, holds }, Vec::new()));
@@ -200,7 +202,12 @@ impl Worker {
         if self.inline_max == 0 {
             return;
         }
-        let wanted = self.received - self.held.len() as u64 + self.job.credit;
+        // What is answered needs no slot any more; as many results as any worker keeps may wait for their answer.
+        let waiting = self.held.values().filter(|state| **state == HoldState::Finished).count() as u64;
+        if waiting > OUTBOX_MOST {
+            return;
+        }
+        let wanted = self.received - (self.held.len() as u64 - waiting) + self.job.credit;
         let granted = match self.job.pace {
             None if wanted - self.granted < (self.job.credit / 4).max(1) => return,
             None => wanted,

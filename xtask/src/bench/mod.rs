@@ -1,9 +1,13 @@
-//! Figures from one run on this machine: core and store by criterion, `dispatcher run` beside `xargs -P2`.
+//! Figures from one run on this machine: core and store by criterion, `dispatcher run` beside `xargs -P2`, `dispatcher serve`
+//! beside the bare sockets; or this tree beside another commit.
 //!
-//! **Owns** what is measured and the one table. `criterion` reads what the benches left, `processes` runs the two programs
-//! in turns. **Refuses to know** what is fast enough: figures are for people.
+//! **Owns** what is measured and the one table. `criterion` reads what the benches left, `processes` and `pipeline` run
+//! programs, `compare` two builds in turns. **Refuses to know** what is fast enough: figures are for people.
 
+mod compare;
 mod criterion;
+mod histogram;
+mod pipeline;
 mod processes;
 
 use anyhow::Result;
@@ -18,6 +22,9 @@ const BENCHED: [&str; 2] = ["dispatcher-core", "dispatcher-store"];
 /// What `--only` calls the comparison with xargs.
 const COMPARISON: &str = "run";
 
+/// What `--only` calls the server with echoing workers.
+const PIPELINE: &str = "serve";
+
 /// What `cargo xtask bench` takes.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -27,9 +34,12 @@ pub(crate) struct Options {
     /// Prints the figures as JSON on standard output, everything else on standard error.
     #[arg(long)]
     json: bool,
-    /// Only the benches whose name contains this; `run` is the comparison with xargs alone.
+    /// Only the benches whose name contains this; `run` is the comparison with xargs alone, `serve` the server alone.
     #[arg(long)]
     only: Option<String>,
+    /// Compares this tree with another commit instead: both are built, and measured in turns.
+    #[arg(long, value_name = "REF")]
+    compare: Option<String>,
 }
 
 /// One figure, with the least and the most that were seen.
@@ -46,16 +56,26 @@ pub(crate) struct Figure {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let only = options.only.as_deref();
     let mut figures = Vec::new();
-    if only != Some(COMPARISON) {
+    if let Some(reference) = &options.compare {
+        return print(&compare::measure(workspace, reference, options.quick)?, options.json);
+    }
+    if only.is_none_or(|only| only != COMPARISON && only != PIPELINE) {
         figures.extend(criterion::measure(workspace, &BENCHED, options.quick, only)?);
+    }
+    if only.is_none_or(|only| only == PIPELINE) {
+        figures.extend(pipeline::measure(workspace, options.quick)?);
     }
     if only.is_none_or(|only| only == COMPARISON) {
         figures.extend(processes::measure(workspace, options.quick)?);
     }
-    if options.json {
-        println!("{}", serde_json::to_string_pretty(&figures)?);
+    print(&figures, options.json)
+}
+
+fn print(figures: &[Figure], json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(figures)?);
     } else {
-        println!("\n{}", table(&figures));
+        println!("\n{}", table(figures));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `dispatcher run` and `xargs -P2` over the same inputs, in turns, so that a slow minute of the machine hits both.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub(super) fn measure(workspace: &Workspace, quick: bool) -> Result<Vec<Figure>>
     Ok(rows.into_iter().flatten().collect())
 }
 
-fn generate(folder: &Path, inputs: u32) -> Result<()> {
+pub(super) fn generate(folder: &Path, inputs: u32) -> Result<()> {
     for index in 0..inputs {
         let file = folder.join(format!("{:02}", index % 50)).join(format!("{index:05}.txt"));
         fs::create_dir_all(file.parent().context("a file has a folder")?)?;
@@ -55,7 +55,7 @@ fn generate(folder: &Path, inputs: u32) -> Result<()> {
 }
 
 /// Seconds and peak memory in MB of one run from an empty output folder.
-fn dispatcher(binary: &Path, folder: &Path, out: &PathBuf) -> Result<(f64, f64)> {
+pub(super) fn dispatcher(binary: &Path, folder: &Path, out: &Path) -> Result<(f64, f64)> {
     let mut command = Command::new(binary);
     command.arg("run").arg(folder).arg("--out").arg(out).args(["--exec", "true", "--slots", AT_ONCE]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -77,7 +77,7 @@ fn dispatcher(binary: &Path, folder: &Path, out: &PathBuf) -> Result<(f64, f64)>
 }
 
 /// The most memory a process has held so far, in KB; 0 when it is gone.
-fn peak_memory_kb(child: &Child) -> u32 {
+pub(super) fn peak_memory_kb(child: &Child) -> u32 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     parse_peak_kb(&status).unwrap_or(0)
 }

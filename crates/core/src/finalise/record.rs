@@ -4,6 +4,7 @@ use crate::claim::Standing;
 use crate::id::{EntryName, LeaseId, WorkerKey};
 use crate::report::{Ending, Message, Origin, Status};
 use crate::time::TimeMs;
+use crate::wire::PART_RESULT;
 use serde::{Deserialize, Serialize};
 
 /// A dispatcher process, as the store numbers it.
@@ -40,6 +41,15 @@ pub struct PartRef {
     pub length: u64,
     /// Its SHA-256, in lower-case hexadecimal.
     pub sha256: String,
+}
+
+impl PartRef {
+    /// Whether it has a place where people look for it, into which it is put after its commit. Kept output has none, nor has
+    /// anything in an archive that keeps nothing.
+    #[must_use]
+    pub fn is_to_be_placed(&self) -> bool {
+        self.name == PART_RESULT && !self.place.0.is_empty()
+    }
 }
 
 /// One thing for the finaliser's next batch.

@@ -110,7 +110,8 @@ impl Farm {
     pub fn serve_with(&self, args: &[&str], variables: &[(&str, String)]) -> Server {
         let mut command = dispatcher();
         command.current_dir(self.path()).arg("serve").args(&self.settings).args(args);
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        // Little is claimed ahead: what a killed server had in stock waits until its workers had time to come back.
+        command.env("DISPATCHER_CLAIM_AHEAD", "8").envs(variables.iter().map(|(name, value)| (name, value)));
         let mut running = Running::start(&mut command);
 
         running.wait_for_line("serving");

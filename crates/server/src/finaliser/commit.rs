@@ -200,6 +200,9 @@ impl Finaliser {
             // What waits for its place and lost it meanwhile is not published any more.
             self.publishing.retain(|waiting| waiting.lease.task != lease.task);
         }
+        if !parts.iter().any(PartRef::is_to_be_placed) {
+            return Ok(());
+        }
         self.publishing.push_back(Publication {
             lease: *lease,
             entry,

@@ -269,8 +269,8 @@ impl Rows {
                 }
             }
             self.commits += 1;
-            let parts = decision.papers.as_ref().map_or(0, |p| p.parts.len());
-            let place = if parts == 0 { Placing::InPlace } else { Placing::Waiting };
+            let waits = decision.papers.as_ref().is_some_and(|p| p.parts.iter().any(PartRef::is_to_be_placed));
+            let place = if waits { Placing::Waiting } else { Placing::InPlace };
             self.results.insert((id, epoch), Filed { order: self.commits, run, standing, place });
         }
         if let Some(papers) = decision.papers {

@@ -11,7 +11,9 @@ use crate::limits::worst;
 use crate::model::{ErrorClass, StoreError};
 use crate::words::{origin_word, state_word, tally_word};
 use dispatcher_core::claim::Standing;
-use dispatcher_core::finalise::{Answer, AttemptFacts, Decision, Move, Papers, Policy, Tally, TaskFacts, own_reason};
+use dispatcher_core::finalise::{
+    Answer, AttemptFacts, Decision, Move, Papers, PartRef, Policy, Tally, TaskFacts, own_reason,
+};
 use dispatcher_core::id::{CorpusId, Epoch, LeaseId, Run, ServiceId, TaskId};
 use dispatcher_core::report::Message;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -303,7 +305,7 @@ impl<'r> Book<'r> {
         let mut rows = Bulk::new();
         for (_, id, filing, papers) in filed {
             let gravest = papers.and_then(|p| worst(p.all_messages()));
-            let nothing_to_place = papers.is_none_or(|p| p.parts.is_empty());
+            let nothing_to_place = papers.is_none_or(|p| !p.parts.iter().any(PartRef::is_to_be_placed));
             let published = if nothing_to_place { 1 } else { i64::from(filing.overtaken) * 2 };
             rows.row()
                 .int(id.0)
