@@ -28,6 +28,8 @@ impl Finaliser {
         if now >= self.control_at {
             self.control_at = now.after(SWEEP_EVERY);
             self.read_commands()?;
+            // Whoever imports makes services and corpora without a word to us.
+            self.learn_names()?;
         }
         let Some(id) = self.commands.front().copied() else { return Ok(()) };
         let step = Meters::timed(&self.parts.meters.command, || {

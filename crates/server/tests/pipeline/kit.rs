@@ -18,6 +18,8 @@ use dispatcher_store::{
 use dispatcher_transport::codec;
 use dispatcher_transport::socket::{BackendKind, DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent};
 use dispatcher_worker::{Assignment, Cancel, OutPart, Outcome, Stop, Worker, WorkerConfig, WorkerSummary, run_worker};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -73,10 +75,15 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// A dispatcher whose workers live on without it, and which soon finds that one is gone.
+    /// A dispatcher whose workers live on without it.
     pub fn serving(inputs: usize) -> Self {
+        Self { inputs, workers: Workers::Elsewhere, ..Self::default() }
+    }
+
+    /// The same, which soon finds that one is gone.
+    pub fn impatient(inputs: usize) -> Self {
         let fleet = FleetLimits { beat: SpanMs(100), dead_after: SpanMs(600), ..FleetLimits::default() };
-        Self { inputs, fleet, workers: Workers::Elsewhere, ..Self::default() }
+        Self { fleet, ..Self::serving(inputs) }
     }
 }
 
@@ -286,6 +293,8 @@ pub fn start_worker(place: &Place, name: &str, slots: u32, work: Arc<dyn Worker>
 pub struct Puppet {
     say: tokio::sync::mpsc::UnboundedSender<Vec<Bytes>>,
     heard: Receiver<DealerEvent>,
+    /// Messages that were passed over.
+    kept: RefCell<VecDeque<(ToWorker, Vec<Bytes>)>>,
     thread: JoinHandle<()>,
 }
 
@@ -310,7 +319,7 @@ impl Puppet {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(play(&endpoint, says, &hear));
         });
-        let puppet = Self { say, heard, thread };
+        let puppet = Self { say, heard, kept: RefCell::default(), thread };
         while !matches!(puppet.event(), DealerEvent::Connected) {}
         puppet.say(&FromWorker::Hello {
             proto: PROTO,
@@ -357,8 +366,13 @@ impl Puppet {
         self.say.send(frames).unwrap();
     }
 
-    /// The next message that is meant, and its bytes; others are passed over.
+    /// The next message that is meant, and its bytes; others are kept for later.
     pub fn hear_until(&self, what: &str, meant: impl Fn(&ToWorker) -> bool) -> (ToWorker, Vec<Bytes>) {
+        let mut kept = self.kept.borrow_mut();
+        let place = kept.iter().position(|(said, _)| meant(said));
+        if let Some(message) = place.and_then(|at| kept.remove(at)) {
+            return message;
+        }
         loop {
             match self.event() {
                 DealerEvent::Message { frames } => {
@@ -366,6 +380,7 @@ impl Puppet {
                     if meant(&said) {
                         return (said, bodies);
                     }
+                    kept.push_back((said, bodies));
                 }
                 DealerEvent::Disconnected => panic!("cut while waiting for {what}"),
                 DealerEvent::Connected => {}

@@ -15,8 +15,8 @@ fn running(token: &TokenText) -> Vec<Hold> {
 }
 
 /// A dispatcher whose worker has begun its only task; the worker, its token and the place, after the end.
-fn ended_amid_work() -> (Place, TokenText) {
-    let place = Place::start(Setup::serving(1));
+fn ended_amid_work(setup: Setup) -> (Place, TokenText) {
+    let place = Place::start(setup);
     let puppet = Puppet::join(&place, "steady", 1);
     puppet.say(&FromWorker::Ready { granted: 1 });
     let token = puppet.hear_task();
@@ -31,9 +31,9 @@ fn ended_amid_work() -> (Place, TokenText) {
 // Rules S1, S4, C13.
 #[test]
 fn a_worker_that_comes_back_goes_on_and_its_result_is_accepted() {
-    let (place, token) = ended_amid_work();
+    let (place, token) = ended_amid_work(Setup::serving(1));
     let place = place.start_again();
-    assert_eq!(place.dispatcher().in_flight(), 1, "what is out is in flight");
+    wait_until("what is out is in flight", || place.dispatcher().in_flight() == 1);
     let (puppet, keep, drop) = Puppet::join_with(&place, "steady", 1, &[SERVICE], running(&token));
     assert_eq!((keep, drop), (vec![token.clone()], vec![]));
     assert_eq!(puppet.finish(&token), AckWord::Stored);
@@ -49,7 +49,7 @@ fn a_worker_that_comes_back_goes_on_and_its_result_is_accepted() {
 // Rules S4, A2, A3, A4.
 #[test]
 fn a_worker_that_does_not_come_back_is_lost_after_a_grace_and_charged_for_what_it_began() {
-    let (place, token) = ended_amid_work();
+    let (place, token) = ended_amid_work(Setup::impatient(1));
     let place = place.start_again();
     wait_until("the lease is given up", || place.count(TaskState::Ready) == 1);
     let story = place.story(1);
@@ -66,7 +66,7 @@ fn a_worker_that_does_not_come_back_is_lost_after_a_grace_and_charged_for_what_i
 
 /// A place where a process died between its claim and the note of a hand-out; and the token of that claim.
 fn claimed_and_killed() -> (Place, TokenText) {
-    let place = Place::start(Setup::serving(1));
+    let place = Place::start(Setup::impatient(1));
     place.drain(DrainMode::Received);
     let claimed = place.ask(async {
         let info = DispatcherInfo { id: None, host: "gone".to_owned(), endpoint: "gone".to_owned() };
@@ -109,7 +109,7 @@ fn a_claim_that_nobody_comes_with_goes_back_uncharged_and_without_an_attempt() {
 // Rule S4. Case F10.
 #[test]
 fn a_second_recovery_changes_nothing_for_workers_that_are_back() {
-    let (place, token) = ended_amid_work();
+    let (place, token) = ended_amid_work(Setup::serving(1));
     let place = place.start_again();
     let (puppet, ..) = Puppet::join_with(&place, "steady", 1, &[SERVICE], running(&token));
     place.drain(DrainMode::Received);
