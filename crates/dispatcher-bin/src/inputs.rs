@@ -99,7 +99,7 @@ impl Folder {
         // Neither the results of this work nor the state of another, whose results may be the inputs here.
         walk.into_iter().filter_entry(move |entry| {
             let is_state = entry.depth() == 1 && entry.file_name() == STATE;
-            !is_state && !(entry.file_type().is_dir() && skip.iter().any(|skip| entry.path() == skip))
+            !is_state && !skip.iter().any(|skip| entry.path() == skip)
         })
     }
 

@@ -21,6 +21,7 @@ pub struct List<R> {
     ends_with: u8,
     dir: PathBuf,
     folder: File,
+    /// Names below the folder.
     skip: Vec<PathBuf>,
     priority: i32,
 }
@@ -37,7 +38,7 @@ impl<R: BufRead> List<R> {
             ends_with,
             dir: folder.dir.clone(),
             folder: open,
-            skip: folder.skip.clone(),
+            skip: folder.skip.iter().filter_map(|skip| below(&folder.dir, skip)).collect(),
             priority: folder.priority,
         })
     }
@@ -64,8 +65,7 @@ impl<R: BufRead> List<R> {
         let said = Path::new(OsStr::from_bytes(line));
         let unreadable = |why: &str| Seen::Unreadable(format!("{}: {why}", said.display()));
         let Some(name) = below(&self.dir, said) else { return unreadable("it does not lie below the folder") };
-        let name_in = |skip: &PathBuf| skip.strip_prefix(&self.dir).is_ok_and(|skip| name.starts_with(skip));
-        if self.skip.iter().any(name_in) {
+        if self.skip.iter().any(|skip| name.starts_with(skip)) {
             return Seen::Folder;
         }
         match statat(&self.folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
