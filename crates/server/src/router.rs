@@ -85,6 +85,8 @@ pub struct Router {
     socket: RouterSocket,
     fleet: Fleet,
     stock: Stock,
+    /// The service that a task was handed out of last.
+    served_last: String,
     /// Work that is with a worker: for its input's pieces and the cap of its result.
     out: HashMap<LeaseId, Work>,
     inputs: Inputs<Tag>,
@@ -121,6 +123,7 @@ impl Router {
             runtime: Some(runtime),
             socket,
             stock: Stock::default(),
+            served_last: String::new(),
             out: HashMap::new(),
             inputs,
             answers,

@@ -119,6 +119,15 @@ impl Farm {
         Server { running }
     }
 
+    /// Starts a server whose log the test reads.
+    pub fn serve_watched(&self, args: &[&str]) -> Running {
+        let mut command = dispatcher();
+        command.current_dir(self.path()).arg("serve").args(&self.settings).args(args);
+        let mut running = Running::start(&mut command);
+        running.wait_for_line("serving");
+        running
+    }
+
     pub fn serve(&self) -> Server {
         self.serve_with(&[], &[])
     }
@@ -135,7 +144,13 @@ impl Farm {
 
     /// Starts a worker of the service `echo` in a folder of its own, which runs `exec` in a shell.
     pub fn worker(&self, name: &str, exec: &str, args: &[&str]) -> Running {
+        self.worker_with(name, exec, args, &[])
+    }
+
+    /// The same with variables.
+    pub fn worker_with(&self, name: &str, exec: &str, args: &[&str], variables: &[(&str, &str)]) -> Running {
         let mut command = dispatcher();
+        command.envs(variables.iter().copied());
         command.current_dir(self.path()).args(["worker", "--service", "echo", "--name", name, "--dir", name]);
         command.arg(format!("--connect=ipc://{}", self.path().join("s/r").display()));
         command.args(["--shell", "--exec", exec]).args(args);

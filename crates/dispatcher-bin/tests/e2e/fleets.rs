@@ -162,8 +162,9 @@ fn workers_killed_stopped_and_terminated_at_random_cost_attempts_and_no_task() {
             1 => worker.kill_tree(),
             2 => {
                 worker.signal(Signal::STOP);
-                let lost = || farm.look(&["workers"]).as_array().unwrap().iter().any(|w| w["connected"] == false);
-                wait_until("it is missed", lost);
+                let name = format!("w{n}");
+                let is_it = |w: &Value| w["name"] == name.as_str() && w["connected"] == true;
+                wait_until("it is missed", || !farm.look(&["workers"]).as_array().unwrap().iter().any(is_it));
                 worker.signal(Signal::CONT);
                 worker.signal(Signal::TERM);
                 worker.end();

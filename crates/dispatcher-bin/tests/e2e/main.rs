@@ -6,6 +6,7 @@
 
 mod desk;
 mod farm;
+mod fates;
 mod faults;
 mod fleets;
 mod imports;

@@ -19,7 +19,7 @@ fn ends_with_its_part(place_name: &str, nth: u64, part: &str) {
 // Rules S2, D8. Case F15.
 #[test]
 fn a_panic_of_the_finaliser_ends_the_process_and_nothing_is_lost() {
-    ends_with_its_part("committed", 3, "finaliser");
+    ends_with_its_part("committed", 1, "finaliser");
 }
 
 // Rules S2, D8. Case F15.

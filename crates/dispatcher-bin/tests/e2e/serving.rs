@@ -30,15 +30,16 @@ fn an_idle_server_ends_at_once_with_0_and_another_one_starts_at_the_same_place()
 fn a_second_signal_ends_it_at_once_and_a_worker_that_goes_on_brings_its_result_later() {
     let farm = Farm::with_many(1, 20_000);
     farm.import(&[]);
-    let server = farm.serve_with(&["--drain=wait"], &[]);
+    let mut server = farm.serve_watched(&["--drain=wait"]);
     let (started, go) = (farm.path().join("started"), farm.path().join("go"));
     rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
     let exec = format!("touch {}; cat {} > /dev/null; echo done", started.display(), go.display());
     let worker = farm.worker("w1", &exec, &[]);
     wait_for_file(&started);
-    server.running.signal(Signal::TERM);
-    server.running.signal(Signal::TERM);
-    let output = ended(server.running);
+    server.signal(Signal::TERM);
+    server.wait_for_line("told to stop");
+    server.signal(Signal::TERM);
+    let output = ended(server);
     assert_eq!(output.status.code(), Some(3), "{}", told(&output));
     let server = farm.serve();
     std::fs::OpenOptions::new().write(true).open(&go).unwrap().write_all(b"go").unwrap();
@@ -75,7 +76,7 @@ fn a_server_told_to_end_amid_work_leaves_it_to_its_workers() {
 
 /// A panic at a place ends the process with the code of a part that died.
 fn a_panic_at(place: &str, stage: &str) {
-    let farm = Farm::with_many(5, 20_000);
+    let farm = Farm::with_many(5, 2_000);
     farm.import(&[]);
     let server = farm.serve_with(&[], &[("DISPATCHER_PANIC", format!("{place}:1"))]);
     let worker = farm.worker("w1", "cat {input}", &[]);

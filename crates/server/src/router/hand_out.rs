@@ -26,10 +26,13 @@ enum HandOut {
 }
 
 impl Router {
-    /// Hands out what is ready, service by service in turn, as far as workers asked and limits allow.
+    /// Hands out what is ready, service by service in turn, as far as workers asked and limits allow. The first turn is that
+    /// of the service after the one served last: where one place becomes free at a time, each has its share all the same.
     pub(super) fn hand_out(&mut self) -> Result<(), StageFailure> {
-        let services: Vec<String> =
+        let mut services: Vec<String> =
             self.stock.ready.iter().filter(|(_, queue)| !queue.is_empty()).map(|(name, _)| name.clone()).collect();
+        let after = services.partition_point(|name| *name <= self.served_last);
+        services.rotate_left(after);
         let mut left = HAND_OUTS_A_TURN;
         let mut more = !services.is_empty();
         while more && left > 0 && self.may_lease() {
@@ -37,6 +40,7 @@ impl Router {
             for service in &services {
                 match self.hand_out_one(service)? {
                     Some(HandOut::Done) => {
+                        self.served_last.clone_from(service);
                         more = true;
                         left = left.saturating_sub(1);
                     }

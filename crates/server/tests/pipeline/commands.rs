@@ -1,6 +1,7 @@
 //! What people command of a running dispatcher, and what it means for workers amid their tasks.
 
 use crate::kit::{Place, Puppet, SERVICE, Setup, wait_until};
+use dispatcher_core::id::TaskId;
 use dispatcher_core::report::Ending;
 use dispatcher_core::wire::{AckWord, FromWorker, Hold, HoldState, ToWorker, TokenText};
 use dispatcher_server::DrainMode;
@@ -39,11 +40,8 @@ fn hear_cancels(puppet: &Puppet, tokens: &[TokenText]) {
 #[test]
 fn cancelled_tasks_free_their_places_at_once_and_late_results_of_them_change_nothing() {
     let (place, puppet, tokens) = begun(20, 10);
-    let running = TaskFilter {
-        states: vec![TaskState::Leased],
-        ids: (1..=10).map(dispatcher_core::id::TaskId).collect(),
-        ..everything()
-    };
+    let ids: Vec<TaskId> = tokens.iter().map(|token| place.task_of(token)).collect();
+    let running = TaskFilter { states: vec![TaskState::Leased], ids: ids.clone(), ..everything() };
     let outcome = place.command(&Command::Cancel { filter: running });
     assert_eq!((outcome.changed, outcome.error), (10, None));
     hear_cancels(&puppet, &tokens);
@@ -52,7 +50,7 @@ fn cancelled_tasks_free_their_places_at_once_and_late_results_of_them_change_not
     let next = puppet.hear_task();
     assert_eq!(puppet.finish(&tokens[0]), AckWord::Cancelled, "a late result");
     assert_eq!(puppet.finish(&next), AckWord::Stored, "what waited goes on");
-    assert_eq!(place.story(1).attempts[0].ending, Some(Ending::Cancelled));
+    assert_eq!(place.story(ids[0].0).attempts[0].ending, Some(Ending::Cancelled));
     assert_eq!(place.count(TaskState::Cancelled), 10);
     puppet.leave();
     place.drain(DrainMode::Received);
@@ -151,12 +149,14 @@ fn a_service_with_a_long_queue_and_no_workers_does_not_starve_another() {
     }
     let (both, ..) = Puppet::join_with(&place, "both", 1, &["rare", SERVICE], Vec::new());
     place.import("rare", 6_000..6_005, 0);
-    both.say(&FromWorker::Ready { granted: 20 });
-    for _ in 0..20 {
+    both.say(&FromWorker::Ready { granted: 1_000 });
+    let rare_are_done = || (2_011..=2_015).all(|task| place.story(task).task.state == TaskState::Done);
+    let mut ended = 0;
+    while !rare_are_done() {
         assert_eq!(both.finish(&both.hear_task()), AckWord::Stored);
+        ended += 1;
+        assert!(ended < 1_000, "services take turns, whatever waits: {:?} {:?}", place.story(2_011), place.summary());
     }
-    let rare = |task: i64| place.story(task).task.state == TaskState::Done;
-    assert!((2_011..=2_015).all(rare), "services take turns, whatever waits");
     puppet.vanish();
     both.vanish();
     place.drain(DrainMode::Received);

@@ -7,6 +7,7 @@ use dispatcher_core::id::{EntryName, TaskId};
 use dispatcher_core::in_flight::Limits;
 use dispatcher_core::report::Status;
 use dispatcher_core::time::{SpanMs, TimeMs};
+use dispatcher_core::token::TokenKey;
 use dispatcher_core::wire::{AckWord, FromWorker, Hold, PROTO, ToWorker, TokenText};
 use dispatcher_server::inputs::mtime_of;
 use dispatcher_server::{Dispatcher, DispatcherConfig, DrainMode, Ended, ResultNames, Workers};
@@ -161,6 +162,11 @@ impl Place {
         outcome.unwrap()
     }
 
+    /// The task that a token is for.
+    pub fn task_of(&self, token: &TokenText) -> TaskId {
+        TokenKey::new(self.ask(self.store.token_key())).read(token).unwrap().task
+    }
+
     /// What the store answers.
     pub fn ask<T>(&self, asked: impl Future<Output = Result<T, StoreError>>) -> T {
         self.runtime.block_on(asked).unwrap()
@@ -186,6 +192,10 @@ impl Place {
 
     pub fn endpoint(&self) -> Endpoint {
         self.config.endpoint.clone()
+    }
+
+    pub fn inputs(&self) -> PathBuf {
+        self.dir.path().join("in")
     }
 
     pub fn out(&self) -> PathBuf {

@@ -4,7 +4,7 @@ use crate::kit::{Echo, Place, Puppet, Setup, start_worker, wait_until};
 use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::report::Ending;
 use dispatcher_core::time::SpanMs;
-use dispatcher_core::wire::{FromWorker, ToWorker};
+use dispatcher_core::wire::{AckWord, FromWorker, ToWorker};
 use dispatcher_store::{ServiceSettings, TaskState};
 use std::sync::Arc;
 
@@ -107,4 +107,47 @@ fn the_limit_of_tasks_in_flight_is_never_exceeded_and_leasing_goes_on_below_it()
     let place = place.finish(std::slice::from_ref(&worker.stop)).place;
     worker.thread.join().unwrap();
     assert_eq!(place.count(TaskState::Done), 200);
+}
+
+// Rules A2, A4, C4, X3. Case F09.
+#[test]
+fn a_task_of_workers_that_never_beat_has_no_more_attempts_than_its_budget_and_one_result() {
+    let service = ServiceSettings { budget: 2, ..ServiceSettings::default() };
+    let place = Place::start(Setup { service, ..Setup::impatient(1) });
+    let mut tokens = Vec::new();
+    for name in ["silent-1", "silent-2"] {
+        let puppet = Puppet::join(&place, name, 1);
+        puppet.say(&FromWorker::Ready { granted: 1 });
+        tokens.push(puppet.hear_task());
+        puppet.say(&FromWorker::Begun { token: tokens[tokens.len() - 1].clone() });
+        wait_until("it is lost", || {
+            place.story(1).attempts.iter().filter(|a| a.ending.is_some()).count() == tokens.len()
+        });
+        puppet.vanish();
+    }
+    wait_until("the task is dead", || place.count(TaskState::Dead) == 1);
+    assert_eq!(place.story(1).attempts.len(), 2);
+    // The first one was only slow: its result counts after all, and the second one's no more.
+    let late = Puppet::join(&place, "silent-1", 1);
+    assert_eq!(late.finish(&tokens[0]), AckWord::Stored);
+    assert_eq!(late.finish(&tokens[1]), AckWord::Stored, "the newer attempt wins among usable ones");
+    assert_eq!((place.count(TaskState::Done), place.story(1).attempts.len()), (1, 2));
+    late.leave();
+    place.assert_balance();
+}
+
+// Rules R1, A4. Case F69.
+#[test]
+fn an_input_that_has_become_a_pipe_costs_its_own_task_and_nobody_else() {
+    let place = Place::start(Setup::serving(41));
+    let pipe = place.inputs().join("000007");
+    std::fs::remove_file(&pipe).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let worker = start_worker(&place, "good", 4, Arc::new(Echo));
+    wait_until("the others are done", || place.count(TaskState::Done) == 40);
+    let story = place.story(8);
+    assert_eq!(story.task.state, TaskState::Dead);
+    assert_eq!(story.results[0].messages[0].what, "input_not_regular", "{story:?}");
+    worker.stop.drain();
+    worker.thread.join().unwrap();
 }
