@@ -81,6 +81,12 @@ impl<T> Batcher<T> {
         self.is_full() || waited || (idle && self.prompt > 0)
     }
 
+    /// Whether somebody waits for an item of the batch.
+    #[must_use]
+    pub const fn is_awaited(&self) -> bool {
+        self.prompt > 0
+    }
+
     /// Whether a whole batch waits.
     #[must_use]
     pub fn is_full(&self) -> bool {

@@ -43,6 +43,9 @@ mod questions;
 pub const BATCH_MAX: usize = 1024;
 /// How long a batch may wait for more after its first item (rule D2).
 pub const BATCH_WAIT: SpanMs = SpanMs(300);
+/// A commit costs the same for one report as for ten. So soon after one the writer does not count as idle, so that what comes
+/// in a stream shares its commits; what comes alone does not wait.
+const STREAM: SpanMs = SpanMs(4);
 /// How often the reaper sweeps, and how often a dry store is asked again.
 pub const SWEEP_EVERY: SpanMs = SpanMs(250);
 
@@ -112,6 +115,8 @@ pub struct Finaliser {
     awaited_until: TimeMs,
     publishing: VecDeque<Publication>,
     publish_again_at: TimeMs,
+    /// From when on the writer counts as idle again.
+    idle_at: TimeMs,
     sweep_at: TimeMs,
     claim_at: TimeMs,
     control_at: TimeMs,
@@ -153,6 +158,7 @@ impl Finaliser {
             awaited_until: now,
             publishing: VecDeque::new(),
             publish_again_at: now,
+            idle_at: now,
             sweep_at: now,
             claim_at: now,
             control_at: now,
@@ -190,8 +196,9 @@ impl Finaliser {
         if now >= self.sweep_at {
             self.sweep(now)?;
         }
-        if self.batch.is_due(now, idle) {
+        if self.batch.is_due(now, idle && now >= self.idle_at) {
             self.write_batch()?;
+            self.idle_at = self.now().after(STREAM);
         }
         self.publish()?;
         self.give_up_awaited(now)?;
@@ -217,7 +224,8 @@ impl Finaliser {
     fn wait(&self) -> Woken {
         let now = self.now();
         let mut next = self.sweep_at.min(self.next_command());
-        for at in [self.batch.deadline(), self.next_publication(), self.next_claim()].into_iter().flatten() {
+        let awaited = self.batch.is_awaited().then_some(self.idle_at);
+        for at in [self.batch.deadline(), awaited, self.next_publication(), self.next_claim()].into_iter().flatten() {
             next = next.min(at);
         }
         let patience = Duration::from_millis(next.since(now).0);
