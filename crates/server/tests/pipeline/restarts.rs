@@ -85,7 +85,7 @@ fn a_task_sent_before_the_kill_and_not_yet_noted_is_its_workers_again() {
     let (place, token) = claimed_and_killed();
     let place = place.start_again();
     let (puppet, keep, _) = Puppet::join_with(&place, "steady", 1, &[SERVICE], running(&token));
-    assert_eq!(keep, [token.clone()]);
+    assert_eq!(keep, vec![token.clone()]);
     assert_eq!(puppet.finish(&token), AckWord::Stored);
     let story = place.story(1);
     assert_eq!((story.attempts.len(), story.attempts[0].ending), (1, Some(Ending::Accepted)));
@@ -116,7 +116,7 @@ fn a_second_recovery_changes_nothing_for_workers_that_are_back() {
     puppet.vanish();
     let place = place.start_again();
     let (puppet, keep, _) = Puppet::join_with(&place, "steady", 1, &[SERVICE], running(&token));
-    assert_eq!(keep, [token.clone()]);
+    assert_eq!(keep, vec![token.clone()]);
     assert_eq!(puppet.finish(&token), AckWord::Stored);
     assert_eq!(place.story(1).attempts.len(), 1);
     puppet.leave();
