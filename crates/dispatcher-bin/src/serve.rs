@@ -13,7 +13,7 @@ use crate::state::{StateDir, store_error};
 use crate::views::event_loop;
 use clap::Args;
 use crossbeam_channel::{select, tick};
-use dispatcher_server::stage::{HowEnded, StageFailure};
+use dispatcher_server::stage::StageFailure;
 use dispatcher_server::{Dispatcher, DispatcherConfig, DrainMode, Ended, ResultNames, Workers};
 use dispatcher_store::sqlite::{Durability, SqliteOptions};
 use dispatcher_store::{Command, Store, TaskFilter};
@@ -287,11 +287,11 @@ fn dispatcher_config(args: &ServeArgs, settings: &Settings, state: &StateDir) ->
 
 /// At the start it is not a part that died: what was asked for cannot be had.
 fn could_not_start(failure: &StageFailure) -> anyhow::Error {
-    let code = match failure {
-        StageFailure::Socket(_) | StageFailure::System(_) => exit::USAGE,
-        other => exit::of_stage(&HowEnded::Failed(other.clone())),
-    };
-    Exit::with(code, failure.to_string())
+    match failure {
+        StageFailure::Socket(why) => Exit::usage(format!("{why}; choose another address with --listen")),
+        StageFailure::System(why) => Exit::usage(why.clone()),
+        other => Exit::with(exit::of_failure(other), other.to_string()),
+    }
 }
 
 /// Says where it is and what to do next.

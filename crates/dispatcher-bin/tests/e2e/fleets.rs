@@ -8,18 +8,19 @@ use serde_json::Value;
 /// What workers run: the input's bytes, and a line in a log when that is done.
 const ECHO: &str = "cat {input} && echo {task} >> ../log";
 
-/// Places in which the server can be killed, and how often it passes them with `n` tasks at least.
+/// Places in which the server can be killed, and how often it passes them with `n` tasks at least: each once a task, or once
+/// for what eight workers' slots bring together.
 fn places(n: u64) -> [(&'static str, u64); 8] {
-    let some = (n / 20).max(1);
+    let batches = (n / 8).max(1);
     [
-        ("claimed", 1),
-        ("handed_out", some),
-        ("received", some),
-        ("staged", 2),
-        ("synced", 3),
-        ("committed", 3),
-        ("publishing", some),
-        ("published", some),
+        ("claimed", batches),
+        ("handed_out", n),
+        ("received", n),
+        ("staged", batches),
+        ("synced", batches),
+        ("committed", batches),
+        ("publishing", n),
+        ("published", n),
     ]
 }
 
@@ -33,7 +34,7 @@ fn a_server_killed_again_and_again_has_every_result_and_no_command_runs_twice() 
     let log = farm.log().display().to_string();
     let exec = ECHO.replace("../log", &log);
     let workers: Vec<_> = (1..=4).map(|n| farm.worker(&format!("w{n}"), &exec, &["--slots=2"])).collect();
-    let per_kill = inputs as u64 / kills;
+    let per_kill = inputs as u64 / (kills + 1);
     for kill in 0..kills {
         let places = places(per_kill);
         let (place, most) = places[usize::try_from(dice.upto(places.len() as u64) - 1).unwrap()];
