@@ -133,7 +133,7 @@ impl Meters {
             self.gauge("dispatcher_service_paused", label(), f64::from(u8::from(service.settings.paused)));
         }
         for (state, n) in &picture.tasks.by_state {
-            self.gauge("dispatcher_tasks", vec![Label::new("state", word(state))], *n as f64);
+            self.gauge("dispatcher_tasks", vec![Label::new("state", state.as_str())], *n as f64);
         }
         self.gauge("dispatcher_unpublished", vec![], picture.tasks.unpublished as f64);
         for (stage, queue) in [("receiver", &picture.shared.to_receiver), ("finaliser", &picture.shared.to_finaliser)] {
@@ -162,11 +162,6 @@ impl Meters {
     fn count(&self, name: &'static str, labels: Vec<Label>, n: u64) {
         self.recorder.register_counter(&Key::from_parts(name, labels), &METADATA).absolute(n);
     }
-}
-
-/// A state as its word.
-fn word(state: &impl serde::Serialize) -> String {
-    serde_json::to_value(state).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// What each metric means.

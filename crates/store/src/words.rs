@@ -3,23 +3,10 @@
 use dispatcher_core::finalise::{Tally, TaskState};
 use dispatcher_core::report::{Ending, Origin, Severity, Status};
 
-pub(crate) const STATES: [TaskState; 5] =
-    [TaskState::Ready, TaskState::Leased, TaskState::Done, TaskState::Dead, TaskState::Cancelled];
-
 const ORIGINS: [Origin; 3] = [Origin::Worker, Origin::ReaperStandIn, Origin::LastAttemptStandIn];
 
 const SEVERITIES: [Severity; 5] =
     [Severity::Info, Severity::Warning, Severity::Error, Severity::Fatal, Severity::Invalid];
-
-pub(crate) const fn state_word(state: TaskState) -> &'static str {
-    match state {
-        TaskState::Ready => "ready",
-        TaskState::Leased => "leased",
-        TaskState::Done => "done",
-        TaskState::Dead => "dead",
-        TaskState::Cancelled => "cancelled",
-    }
-}
 
 pub(crate) const fn origin_word(origin: Origin) -> &'static str {
     match origin {
@@ -51,7 +38,7 @@ pub(crate) const fn tally_word(tally: Tally) -> &'static str {
 }
 
 pub(crate) fn state_of(word: &str) -> Option<TaskState> {
-    STATES.into_iter().find(|s| state_word(*s) == word)
+    TaskState::ALL.into_iter().find(|s| s.as_str() == word)
 }
 
 pub(crate) fn status_of(word: &str) -> Option<Status> {

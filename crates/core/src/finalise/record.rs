@@ -28,6 +28,23 @@ pub enum TaskState {
     Cancelled,
 }
 
+impl TaskState {
+    /// Every state.
+    pub const ALL: [Self; 5] = [Self::Ready, Self::Leased, Self::Done, Self::Dead, Self::Cancelled];
+
+    /// Its word, in rows, in JSON and for people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Leased => "leased",
+            Self::Done => "done",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// A part of a result as the archive knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PartRef {

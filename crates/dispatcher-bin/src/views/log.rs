@@ -109,7 +109,7 @@ fn filter_in_words(filter: &TaskFilter) -> String {
     }
     let list = |words: Vec<&str>| words.join(",");
     if !filter.states.is_empty() {
-        said.push(format!("--in {}", list(filter.states.iter().map(|s| words::state(*s)).collect())));
+        said.push(format!("--in {}", list(filter.states.iter().map(|s| s.as_str()).collect())));
     }
     if !filter.statuses.is_empty() {
         said.push(format!("--status {}", list(filter.statuses.iter().map(|s| s.as_str()).collect())));

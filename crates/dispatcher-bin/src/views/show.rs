@@ -59,7 +59,7 @@ fn lines(story: &Story) -> Vec<String> {
     let status = task.standing.map_or(String::new(), |stands| format!(", {}", stands.status.as_str()));
     let mut lines = vec![
         format!("task {}: {} ({} bytes)", task.id, task.entry, task.input_size),
-        format!("{}{status}; run {}, {} attempts charged", words::state(task.state), task.run.0, task.charged),
+        format!("{}{status}; run {}, {} attempts charged", task.state.as_str(), task.run.0, task.charged),
     ];
     for (label, why) in [("last cause", &task.last_cause), ("last reason", &task.last_reason)] {
         lines.extend(why.as_ref().map(|why| format!("{label}: {}", words::message(why))));

@@ -66,5 +66,5 @@ fn line(row: &TaskRow) -> String {
     let status = row.standing.map_or("-", |stands| stands.status.as_str());
     let reason = row.last_cause.as_ref().or(row.last_reason.as_ref());
     let reason = reason.map_or(String::new(), |m| format!("  {}", words::kind(&m.category, &m.what)));
-    format!("{:>8}  {:<9} {:<10} {}{reason}", row.id, words::state(row.state), status, row.entry)
+    format!("{:>8}  {:<9} {:<10} {}{reason}", row.id, row.state.as_str(), status, row.entry)
 }

@@ -13,7 +13,8 @@ pub fn counts(summary: &Summary) -> String {
     let mut parts = vec![format!("{} tasks", summary.total)];
     parts.extend(summary.by_status.iter().filter(|(_, n)| *n > 0).map(|(s, n)| format!("{n} {}", s.as_str())));
     let open = |state: &TaskState| !matches!(state, TaskState::Done | TaskState::Dead);
-    parts.extend(summary.by_state.iter().filter(|(s, n)| open(s) && *n > 0).map(|(s, n)| format!("{n} {}", state(*s))));
+    parts
+        .extend(summary.by_state.iter().filter(|(s, n)| open(s) && *n > 0).map(|(s, n)| format!("{n} {}", s.as_str())));
     if summary.unpublished > 0 {
         parts.push(format!("{} not yet in place", summary.unpublished));
     }
@@ -58,17 +59,6 @@ pub fn about(span: SpanMs) -> String {
 /// How long ago something was.
 pub fn ago(span: SpanMs) -> String {
     format!("{} ago", about(span))
-}
-
-/// A task's state.
-pub const fn state(state: TaskState) -> &'static str {
-    match state {
-        TaskState::Ready => "ready",
-        TaskState::Leased => "leased",
-        TaskState::Done => "done",
-        TaskState::Dead => "dead",
-        TaskState::Cancelled => "cancelled",
-    }
 }
 
 /// A message's kind.

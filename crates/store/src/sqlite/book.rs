@@ -9,7 +9,7 @@ use super::error::fault;
 use super::setup::corrupt;
 use crate::limits::worst;
 use crate::model::{ErrorClass, StoreError};
-use crate::words::{origin_word, state_word, tally_word};
+use crate::words::{origin_word, tally_word};
 use dispatcher_core::claim::Standing;
 use dispatcher_core::finalise::{
     Answer, AttemptFacts, Decision, Move, Papers, PartRef, Policy, Tally, TaskFacts, own_reason,
@@ -227,7 +227,7 @@ impl<'r> Book<'r> {
                 .int(id.0)
                 .int(i64::from(page.fence.0.0))
                 .int(signed(page.fence.1.0))
-                .word(state_word(facts.state))
+                .word(facts.state.as_str())
                 .int(i64::from(facts.run.0))
                 .opt(facts.owner.map(|o| o.0))
                 .int(i64::from(facts.charged))

@@ -2,7 +2,6 @@
 
 use super::bulk::Bulk;
 use crate::model::TaskFilter;
-use crate::words::state_word;
 use dispatcher_core::report::Status;
 use sqlx::{QueryBuilder, Sqlite};
 
@@ -18,7 +17,7 @@ pub(super) fn push(query: &mut QueryBuilder<Sqlite>, filter: &TaskFilter) {
     if let Some(corpus) = filter.corpus {
         query.push(" AND t.corpus = ").push_bind(corpus.0);
     }
-    push_words(query, "state", filter.states.iter().map(|s| state_word(*s)));
+    push_words(query, "state", filter.states.iter().map(|s| s.as_str()));
     push_words(query, "status", filter.statuses.iter().map(|s| Status::as_str(*s)));
     if filter.category.is_some() || filter.what.is_some() {
         push_message(query, filter.category.as_deref(), filter.what.as_deref());
