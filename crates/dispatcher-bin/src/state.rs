@@ -38,6 +38,13 @@ impl StateDir {
 
     /// A server's state folder, made where it is not there.
     pub fn make_at(dir: &Path) -> anyhow::Result<Self> {
+        let run = Self(dir.join(STATE));
+        if run.identity().exists() {
+            return Err(Exit::usage(format!(
+                "{} holds the results of a `dispatcher run`: give the server a state folder of its own with --state",
+                dir.display()
+            )));
+        }
         DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
             format!("cannot make {}: choose another folder for the state with --state", dir.display())
         })?;

@@ -11,20 +11,21 @@ use crate::clock::Clock;
 use crate::mailbox::Outlet;
 use crate::meters::Meters;
 use crate::progress::Progress;
+use crate::recovery::Adopted;
 use crate::report::{Delivery, Order, PartBytes, Question, Reported};
 use crate::shared::{DrainMode, Shared};
 use crate::stage::StageFailure;
 use bounded::TaskLimit;
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, select};
 use dispatcher_core::batch::{Batcher, Urgency};
-use dispatcher_core::id::{CorpusId, EntryName, LeaseId, TaskId};
+use dispatcher_core::id::{CorpusId, EntryName, LeaseId, TaskId, WorkerKey};
 use dispatcher_core::in_flight::{InFlightSet, Receipt};
 use dispatcher_core::report::Message;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::archive::Archive;
 use dispatcher_store::{CommandId, Corpus, DispatcherId, OpenLease, Publication, Record, Service, Store};
 use names::ResultNames;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -80,7 +81,7 @@ pub struct Parts {
     /// How results are named in the archive.
     pub naming: ResultNames,
     /// What was out before this process began, and may still come.
-    pub adopted: Vec<OpenLease>,
+    pub adopted: Adopted,
     /// How long its workers are waited for.
     pub grace: SpanMs,
     /// From the end of a task's time limit to when it is cut off.
@@ -113,6 +114,8 @@ pub struct Finaliser {
     /// Leases from before this process began, until their workers have come or are given up.
     awaited: HashMap<LeaseId, OpenLease>,
     awaited_until: TimeMs,
+    /// Workers of the process before this one that have not come back yet.
+    expected: HashSet<WorkerKey>,
     publishing: VecDeque<Publication>,
     publish_again_at: TimeMs,
     /// From when on the writer counts as idle again.
@@ -155,6 +158,7 @@ impl Finaliser {
             turn: 0,
             names: HashMap::new(),
             awaited: HashMap::new(),
+            expected: HashSet::new(),
             awaited_until: now,
             publishing: VecDeque::new(),
             publish_again_at: now,
@@ -263,7 +267,10 @@ impl Finaliser {
                 self.batch.push(Pending::Record(unusable(reported, why), receipt), Urgency::Prompt, now);
             }
             Delivery::Ask(Question::Holds { worker, holds }) => self.answer_holds(worker, holds)?,
-            Delivery::Workers(notes) => self.note_workers(notes)?,
+            Delivery::Workers(notes) => {
+                self.seen(&notes);
+                self.note_workers(notes)?;
+            }
         }
         Ok(())
     }

@@ -14,6 +14,8 @@ use dispatcher_store::archive::Archive;
 use dispatcher_store::{DispatcherId, OpenLease, Record, Store};
 use std::collections::HashSet;
 
+/// Workers of an earlier process that are looked for: more than may be connected at once.
+const WORKERS_MAX: usize = 10_000;
 /// Rows in one transaction or page.
 const CHUNK: usize = 1024;
 
@@ -29,21 +31,32 @@ pub async fn recover(
     config: &DispatcherConfig,
     key: &TokenKey,
     clock: &Clock,
-) -> Result<Vec<OpenLease>, String> {
+) -> Result<Adopted, String> {
     let kept = unpublished(store).await?;
     let swept = archive.sweep(&|lease| kept.contains(&lease)).map_err(|e| e.to_string())?;
     let now = clock.now();
+    let workers = store.workers(WORKERS_MAX).await.map_err(|e| e.to_string())?;
+    let expected = workers.into_iter().filter(|worker| worker.connected).map(|worker| worker.worker).collect();
     let open = store.adopt(by, None, now).await.map_err(|e| e.to_string())?;
     if swept > 0 || !open.is_empty() {
         tracing::info!(leases = open.len(), files = swept, "took over what an earlier process left");
     }
-    let Workers::Ours { worked_on } = &config.workers else { return Ok(open) };
+    let Workers::Ours { worked_on } = &config.workers else { return Ok(Adopted { leases: open, expected }) };
     let before = Before::of(worked_on, key, &config.host);
     let records: Vec<Record> = open.into_iter().map(|lease| before.give_back(lease, now)).collect();
     for chunk in records.chunks(CHUNK) {
         store.mark_done(chunk, now).await.map_err(|e| e.to_string())?;
     }
-    Ok(Vec::new())
+    Ok(Adopted::default())
+}
+
+/// What was taken over from an earlier process whose workers live on.
+#[derive(Debug, Default)]
+pub struct Adopted {
+    /// Leases that are out, or were claimed and may be.
+    pub leases: Vec<OpenLease>,
+    /// The workers that were connected to it when they were noted last.
+    pub expected: HashSet<WorkerKey>,
 }
 
 /// What is known of the process before this one, whose workers died with it.

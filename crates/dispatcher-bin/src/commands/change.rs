@@ -21,7 +21,7 @@ Examples:
   dispatcher cancel --all
 
 Whoever works on the state folder carries it out, piece by piece; where nobody does, this command
-does it. What stood keeps standing until a new run has a result. A result of an earlier run, or of
+does it. The file of the old result stays until the new run has one. A result of an earlier run, or of
 a task that was cancelled meanwhile, changes nothing.")]
 pub struct ChangeArgs {
     /// Where.

@@ -11,15 +11,16 @@ use dispatcher_core::id::{LeaseId, WorkerKey};
 use dispatcher_core::lease::{Grant, LeaseStart, Terms, ToldApart};
 use dispatcher_core::report::{Ending, Message, Severity};
 use dispatcher_core::time::TimeMs;
-use dispatcher_store::{OpenLease, Record};
+use dispatcher_store::{OpenLease, Record, WorkerNote};
 
 impl Finaliser {
     /// Takes over what was out: in flight again with the clock it had, and known to the router.
     pub(super) fn adopt(&mut self) -> Result<(), StageFailure> {
         let adopted = std::mem::take(&mut self.parts.adopted);
+        self.expected = adopted.expected;
         let now = self.now();
-        let mut out = Vec::with_capacity(adopted.len());
-        for open in adopted {
+        let mut out = Vec::with_capacity(adopted.leases.len());
+        for open in adopted.leases {
             self.put_in_flight(&open, now)?;
             let service = self.services.iter().find(|service| service.id == open.task.service).cloned();
             out.extend(service.and_then(|service| self.known_work(&service, &open.task)));
@@ -71,12 +72,37 @@ impl Finaliser {
         }
     }
 
+    /// These workers are here. Once all that were connected before are, and said what they hold, a claim whose hand-out was
+    /// never written is with none of them: it goes back without waiting for the end of the grace.
+    pub(super) fn seen(&mut self, notes: &[WorkerNote]) {
+        // Where nobody is known to have been there, anybody may come.
+        if self.expected.is_empty() {
+            return;
+        }
+        for note in notes.iter().filter(|note| note.connected) {
+            self.expected.remove(&note.worker);
+        }
+        if !self.expected.is_empty() {
+            return;
+        }
+        let now = self.now();
+        let unsent: Vec<LeaseId> =
+            self.awaited.iter().filter(|(_, open)| open.worker.is_none()).map(|(lease, _)| *lease).collect();
+        for lease in unsent {
+            self.awaited.remove(&lease);
+            self.batch.push(Pending::Record(Record::Returned { lease }, None), Urgency::Prompt, now);
+        }
+    }
+
     /// Gives up the workers that did not come back in time.
     pub(super) fn give_up_awaited(&mut self, now: TimeMs) -> Result<(), StageFailure> {
         if self.awaited.is_empty() || now < self.awaited_until {
             return Ok(());
         }
-        tracing::warn!(leases = self.awaited.len(), "workers did not come back after the start");
+        let lost = self.awaited.values().filter(|open| open.worker.is_some()).count();
+        if lost > 0 {
+            tracing::warn!(leases = lost, "workers did not come back after the start");
+        }
         for (_, open) in std::mem::take(&mut self.awaited) {
             self.batch.push(Pending::Record(given_up(open, now), None), Urgency::Prompt, now);
         }

@@ -40,6 +40,7 @@ impl Router {
             Effect::Joined { worker, slots, returned, .. } => {
                 tracing::info!(%worker, slots, returned, "a worker joined");
                 self.offer();
+                self.note_newcomer()?;
             }
             Effect::HoldsClaimed { worker, holds } => {
                 self.pass_on(Arrival::Ask(Question::Holds { worker: (*worker).clone(), holds }))?;

@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering;
 /// How often it is noted how the workers are.
 const NOTE_EVERY: SpanMs = SpanMs(2000);
 
+/// Workers that come within this time of each other are noted together.
+const TOGETHER: SpanMs = SpanMs(100);
+
 impl Router {
     /// Tells which services somebody can do, so that they are claimed for.
     pub(super) fn offer(&self) {
@@ -23,6 +26,15 @@ impl Router {
             // One waiting nudge says as much as many.
             let _ = self.parts.nudges.try_send(());
         }
+    }
+
+    /// Notes a worker that has just come, before it gets anything: after a kill it is known who has to come back. Where many
+    /// come together the next tick notes them all.
+    pub(super) fn note_newcomer(&mut self) -> Result<(), StageFailure> {
+        let now = self.now();
+        let alone = self.workers_noted_at.is_none_or(|at| now.since(at) >= TOGETHER);
+        self.workers_noted_at = None;
+        if alone { self.note_workers(now) } else { Ok(()) }
     }
 
     /// Notes how the workers are, every now and then.

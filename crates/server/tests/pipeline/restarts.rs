@@ -160,3 +160,37 @@ fn on_request_everything_in_flight_is_waited_for() {
     assert!(matches!(place.ended(), Ended::Well { in_time: true, .. }));
     assert_eq!((place.count(TaskState::Done), place.count(TaskState::Ready)), (1, 1));
 }
+
+// Rules S4, A2.
+#[test]
+fn claims_that_went_to_nobody_are_ready_as_soon_as_every_worker_is_back() {
+    let place = Place::start(Setup::serving(20));
+    let puppet = Puppet::join(&place, "steady", 1);
+    puppet.say(&FromWorker::Ready { granted: 1 });
+    let token = puppet.hear_task();
+    puppet.say(&FromWorker::Begun { token: token.clone() });
+    puppet.beat(1, 1, running(&token));
+    place.drain(DrainMode::Received);
+    puppet.vanish();
+    // Another process claims some and is killed before it hands any of them out.
+    place.ask(async {
+        let info = DispatcherInfo { id: None, host: "gone".to_owned(), endpoint: "gone".to_owned() };
+        let dispatcher = place.store.register(&info, TimeMs(0)).await?;
+        let service = place.store.services().await?.remove(0).id;
+        place.store.claim(&Claim { dispatcher, service, max: 10 }, TimeMs(0)).await
+    });
+    let place = place.start_again();
+    let (puppet, keep, _) = Puppet::join_with(&place, "steady", 1, &[SERVICE], running(&token));
+    assert_eq!(keep, vec![token.clone()]);
+    let began = Instant::now();
+    assert_eq!(puppet.finish(&token), AckWord::Stored);
+    puppet.say(&FromWorker::Ready { granted: 19 });
+    for _ in 0..19 {
+        assert_eq!(puppet.finish(&puppet.hear_task()), AckWord::Stored);
+    }
+    assert!(began.elapsed() < Duration::from_secs(25), "before the grace of 30 s");
+    puppet.vanish();
+    place.drain(DrainMode::Received);
+    assert_eq!((place.count(TaskState::Ready), place.count(TaskState::Done)), (0, 20));
+    place.assert_balance();
+}

@@ -357,9 +357,11 @@ fn a_cancelled_task_s_whole_group_ends_and_the_task_goes_back() {
 // Rule R7.
 #[test]
 fn a_result_above_the_cap_is_invalid_and_leaves_nothing_on_disk() {
-    for (script, ends_itself) in
-        [("head -c 5000 /dev/zero", true), ("head -c 5000 /dev/zero > {output}; sleep 600", false)]
-    {
+    for (script, ends_itself) in [
+        ("head -c 5000 /dev/zero", true),
+        ("head -c 5000 /dev/zero > {output}", true),
+        ("head -c 5000 /dev/zero > {output}; sleep 600", false),
+    ] {
         let mut bench = shell(script);
         bench.config.result_cap = 4_999;
         let got = bench.run();

@@ -118,7 +118,8 @@ impl Facts {
     pub(super) fn commanded(&self) -> (Option<&CommandRow>, Option<&CommandRow>) {
         let handed = self.attempts().filter_map(|attempt| attempt.handed_at).max();
         let (mut rerun, mut cancel) = (None, None);
-        for row in &self.commands {
+        let did_something = |row: &&CommandRow| row.outcome.as_ref().is_none_or(|outcome| outcome.changed > 0);
+        for row in self.commands.iter().filter(did_something) {
             match &row.command {
                 Some(Command::Rerun { filter }) if self.is_meant(filter) && can_begin(filter, cancel.is_some()) => {
                     (rerun, cancel) = (Some(row), None);
