@@ -23,6 +23,7 @@ use dispatcher_core::id::TaskId;
 use dispatcher_store::{CommandPage, Store, Story, TaskFilter, TaskState};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 /// Workers that are looked at.
 const WORKERS_MAX: usize = 1000;
@@ -70,7 +71,12 @@ pub fn why(args: &WhyArgs) -> anyhow::Result<u8> {
         };
         let others = ids.split_off(1);
         let (task, at) = (Some(story.task.id), Some(story.task.state));
-        anyhow::Ok(Told { task, state: at, answer: answer::why(&gather(&state, &store, story).await?), others })
+        anyhow::Ok(Told {
+            task,
+            state: at,
+            answer: answer::why(&gather(&args.at.state, &state, &store, story).await?),
+            others,
+        })
     })?;
     if args.at.json {
         print_json(&told)?;
@@ -88,8 +94,13 @@ pub fn why(args: &WhyArgs) -> anyhow::Result<u8> {
     Ok(if told.task.is_some() { exit::ALL_USABLE } else { exit::SOME_NOT })
 }
 
+/// What has to be said to name the state folder in another command; nothing where it is found without.
+fn state_flag(named: &Path) -> String {
+    if named == Path::new(crate::state::STATE) { String::new() } else { format!(" --state {}", named.display()) }
+}
+
 /// Everything that the answer can hang on.
-async fn gather(state: &StateDir, store: &dyn Store, story: Story) -> anyhow::Result<Facts> {
+async fn gather(named: &Path, state: &StateDir, store: &dyn Store, story: Story) -> anyhow::Result<Facts> {
     let task = &story.task;
     let in_flight = if task.state == TaskState::Ready { Some(in_flight(state, store, &story).await?) } else { None };
     let is_of_a_run = state.identity().exists();
@@ -102,6 +113,7 @@ async fn gather(state: &StateDir, store: &dyn Store, story: Story) -> anyhow::Re
         } else {
             format!("start one with `dispatcher serve --state {}`", state.path().display())
         },
+        state_flag: state_flag(named),
         outlook: store.outlook(task.id).await.map_err(told)?,
         service: store.services().await.map_err(told)?.into_iter().find(|service| service.id == task.service),
         in_flight,

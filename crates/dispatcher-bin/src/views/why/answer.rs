@@ -21,6 +21,8 @@ pub struct Facts {
     pub at_work: bool,
     /// What a person does where none is.
     pub start: String,
+    /// What names the state folder in a command, unless it is found without.
+    pub(super) state_flag: String,
     /// The task and what it has been through.
     pub story: Story,
     /// Its place in the queue, and its limit.

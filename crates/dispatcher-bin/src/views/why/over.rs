@@ -132,5 +132,5 @@ pub(super) fn cancelled(facts: &Facts) -> Answer {
 }
 
 fn again(facts: &Facts) -> String {
-    format!("begin a new run with `dispatcher rerun {}`", facts.task().id)
+    format!("begin a new run with `dispatcher rerun {}{}`", facts.task().id, facts.state_flag)
 }

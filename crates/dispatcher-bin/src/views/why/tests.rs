@@ -52,6 +52,7 @@ fn facts(state: TaskState) -> Facts {
         now: NOW,
         at_work: true,
         start: "start one".into(),
+        state_flag: String::new(),
         story: Story { task, attempts: vec![], results: vec![] },
         outlook: Some(Outlook { priority: 0, ahead: 6, queued: 9, timeout_ms: None, limit_until: None }),
         service: Some(Service { id: ServiceId(1), name: "html".into(), settings: ServiceSettings::default() }),

@@ -22,14 +22,16 @@ pub(super) fn why(facts: &Facts) -> Answer {
 fn claimed(facts: &Facts) -> Answer {
     let name = facts.service_name();
     let workers = facts.workers_for_it();
-    let (because, next) = if workers == 0 {
+    let (because, next) = if facts.service.as_ref().is_some_and(|service| service.settings.paused) {
+        (format!("the service {name} is paused"), format!("let it go on with `dispatcher resume {name}`"))
+    } else if workers == 0 {
         (
             format!("no worker that is connected offers the service {name}"),
             format!("start one with `dispatcher worker --service {name} --exec CMD`"),
         )
     } else {
         (
-            format!("none of the {workers} workers connected for the service {name} has asked for it yet"),
+            format!("the workers connected for the service {name} ({workers}) have enough for now"),
             "it goes to the next worker that asks".to_owned(),
         )
     };
