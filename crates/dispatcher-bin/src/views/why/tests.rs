@@ -257,8 +257,15 @@ fn a_leased_task_says_with_whom_it_is_and_until_when() {
             "claimed",
             claimed(),
             "claimed by the dispatcher and not handed out",
-            &["none of the 1 workers connected"],
+            &["have enough for now"],
             "the next worker that asks",
+        ),
+        (
+            "claimed, and its service is paused",
+            change(claimed(), |f| f.service.as_mut().unwrap().settings.paused = true),
+            "not handed out",
+            &["is paused"],
+            "dispatcher resume",
         ),
         (
             "claimed, and nobody is there",
