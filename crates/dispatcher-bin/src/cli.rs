@@ -189,7 +189,11 @@ pub fn span(text: &str) -> Result<Duration, String> {
 
 /// A size in bytes.
 pub fn size(text: &str) -> Result<bytesize::ByteSize, String> {
-    text.parse().map_err(|_| "that is no size (write it like 500KB, 20MB, 4GB)".to_owned())
+    match text.parse::<bytesize::ByteSize>() {
+        Ok(size) if size.as_u64() == 0 => Err("a size must be more than nothing".to_owned()),
+        Ok(size) => Ok(size),
+        Err(_) => Err("that is no size (write it like 500KB, 20MB, 4GB)".to_owned()),
+    }
 }
 
 #[cfg(test)]

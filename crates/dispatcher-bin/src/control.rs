@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// How often the outcome is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Commands that are looked at together.
+const OPEN_MAX: usize = 64;
 /// Tasks in one piece; the store makes it less where that would hold its writer for too long.
 const PIECE: usize = 5_000;
 
@@ -32,13 +34,17 @@ pub async fn give(
 ) -> anyhow::Result<(CommandId, CommandOutcome, CarriedOutBy)> {
     let id = store.submit(command, &actor(), now()).await.map_err(|e| store_error(&e))?;
     wake(state.path());
+    let mut by = CarriedOutBy::Dispatcher;
     loop {
         if let Some(outcome) = outcome_of(store, id).await? {
-            return Ok((id, outcome, CarriedOutBy::Dispatcher));
+            return Ok((id, outcome, by));
         }
-        // A lock that can be had means that nobody else will do it.
+        // A lock that can be had means that nobody else will do it. Commands are carried out in the order in which they were
+        // given: what an earlier one left undone is older than this.
         if let Ok(_lock) = state.lock() {
-            return Ok((id, finish(store, id, command).await?, CarriedOutBy::Ourselves));
+            by = CarriedOutBy::Ourselves;
+            finish_open(store).await?;
+            continue;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -50,9 +56,45 @@ pub async fn carry_out(store: &dyn Store, command: &Command) -> anyhow::Result<C
     finish(store, id, command).await
 }
 
+/// Carries out what was commanded and left undone, where no dispatcher is at work: whatever is added or commanded from now
+/// on comes after it.
+pub async fn settle(state: &StateDir, store: &dyn Store) -> anyhow::Result<()> {
+    match state.lock() {
+        Ok(_lock) => finish_open(store).await,
+        // The dispatcher that has it does so.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Carries out every command that is not through, oldest first, for whoever has the lock of the state folder.
+async fn finish_open(store: &dyn Store) -> anyhow::Result<()> {
+    let page = CommandPage { open: true, max: OPEN_MAX, ..CommandPage::default() };
+    loop {
+        let open = store.commands(&page).await.map_err(|e| store_error(&e))?;
+        if open.is_empty() {
+            return Ok(());
+        }
+        for row in open {
+            match row.command {
+                Some(command) => drop(finish(store, row.id, &command).await?),
+                None => {
+                    let error = "this version of the program does not know such a command".to_owned();
+                    let outcome = CommandOutcome { changed: 0, error: Some(error) };
+                    store.conclude(row.id, &outcome, now()).await.map_err(|e| store_error(&e))?;
+                }
+            }
+        }
+    }
+}
+
 async fn finish(store: &dyn Store, id: CommandId, command: &Command) -> anyhow::Result<CommandOutcome> {
     if let Command::Drain { .. } = command {
         let outcome = CommandOutcome { changed: 0, error: Some("no dispatcher is at work".to_owned()) };
+        store.conclude(id, &outcome, now()).await.map_err(|e| store_error(&e))?;
+        return Ok(outcome);
+    }
+    if let Command::Import { .. } = command {
+        let outcome = CommandOutcome::default();
         store.conclude(id, &outcome, now()).await.map_err(|e| store_error(&e))?;
         return Ok(outcome);
     }
@@ -73,4 +115,50 @@ async fn outcome_of(store: &dyn Store, id: CommandId) -> anyhow::Result<Option<C
 pub fn actor() -> String {
     let user = std::env::var("USER").unwrap_or_else(|_| format!("uid {}", rustix::process::getuid().as_raw()));
     format!("{user}@{}", host())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dispatcher_core::id::EntryName;
+    use dispatcher_core::time::TimeMs;
+    use dispatcher_store::sqlite::SqliteOptions;
+    use dispatcher_store::{Entry, ServiceSettings, TaskFilter, TaskState};
+
+    /// A state folder with one ready task, and a command that its giver left before it was carried out.
+    async fn left_behind(folder: &std::path::Path, command: &Command) -> (StateDir, dispatcher_store::SqliteStore) {
+        let state = StateDir::make_at(folder).unwrap();
+        let store = state.store(SqliteOptions::default()).await.unwrap();
+        let service = store.put_service("s", &ServiceSettings::default()).await.unwrap();
+        let corpus = store.put_corpus("c", b"/in").await.unwrap();
+        let entry = Entry { name: EntryName(b"a".to_vec()), size: 1, mtime_ns: 0, priority: 0 };
+        store.import(service.id, corpus.id, &[entry]).await.unwrap();
+        store.submit(command, "somebody", TimeMs(0)).await.unwrap();
+        (state, store)
+    }
+
+    #[tokio::test]
+    async fn a_command_left_undone_is_carried_out_before_a_later_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let everything = TaskFilter::default;
+        let (state, store) = left_behind(folder.path(), &Command::Rerun { filter: everything() }).await;
+        let (_, outcome, by) = give(&state, &store, &Command::Cancel { filter: everything() }).await.unwrap();
+        assert_eq!((outcome.changed, by), (1, CarriedOutBy::Ourselves));
+        let cancelled = TaskFilter { states: vec![TaskState::Cancelled], ..everything() };
+        assert_eq!(store.summary(&cancelled).await.unwrap().total, 1, "the later command has the last word");
+        let open = CommandPage { open: true, max: 9, ..CommandPage::default() };
+        assert_eq!(store.commands(&open).await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn what_is_added_after_an_interrupted_delete_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let what = dispatcher_store::Named::Service("s".to_owned());
+        let (state, store) = left_behind(folder.path(), &Command::Delete { what }).await;
+        settle(&state, &store).await.unwrap();
+        assert!(store.services().await.unwrap().is_empty());
+        let drain = Command::Drain { wait: false };
+        let (_, outcome, _) = give(&state, &store, &drain).await.unwrap();
+        assert!(outcome.error.is_some(), "there is nobody to drain");
+    }
 }

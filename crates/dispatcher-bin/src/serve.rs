@@ -240,7 +240,14 @@ fn choice(settings: &Settings, state: &StateDir) -> anyhow::Result<Choice> {
     if settings.archive == settings::ArchiveKind::Files {
         std::fs::create_dir_all(&results)
             .map_err(|e| Exit::usage(format!("cannot make {}: {e}; name another with --results", results.display())))?;
-        return Ok(Choice { kind: settings.archive, results: results.canonicalize()? });
+        let results = results.canonicalize()?;
+        if results.starts_with(state.path()) {
+            return Err(Exit::usage(format!(
+                "{} lies in the state folder, which is cleared of what no row names: name another folder with --results",
+                results.display()
+            )));
+        }
+        return Ok(Choice { kind: settings.archive, results });
     }
     Ok(Choice { kind: settings.archive, results })
 }

@@ -27,6 +27,9 @@ pub const FILE: &str = "dispatcher.toml";
 /// Where workers connect unless something else is said: the port that existing workers know.
 pub const LISTEN: &str = "tcp://127.0.0.1:51695";
 
+/// Tasks that may be claimed ahead: more would only wait in memory.
+const CLAIM_AHEAD_MAX: usize = 100_000;
+
 /// What the variables are called: this, and a setting's name in capitals.
 const PREFIX: &str = "DISPATCHER_";
 
@@ -189,8 +192,18 @@ impl Settings {
         if self.beat.is_zero() || self.dead_after < self.beat * 2 {
             return Err(Exit::usage("dead_after must be at least twice beat, and beat more than nothing"));
         }
-        if self.claim_ahead == 0 {
-            return Err(Exit::usage("claim_ahead must be at least 1"));
+        if !(1..=CLAIM_AHEAD_MAX).contains(&self.claim_ahead) {
+            return Err(Exit::usage(format!("claim_ahead must be from 1 to {CLAIM_AHEAD_MAX}")));
+        }
+        for (name, service) in &self.services {
+            let nothing = service.limit == Some(Duration::ZERO)
+                || service.budget == Some(0)
+                || service.result_cap.is_some_and(|cap| cap.as_u64() == 0);
+            if nothing {
+                return Err(Exit::usage(format!(
+                    "the limit, budget and result_cap of the service {name:?} must be more than nothing"
+                )));
+            }
         }
         Ok(())
     }
@@ -318,6 +331,16 @@ mod tests {
         std::fs::write(folder.path().join(FILE), "lisen = \"tcp://127.0.0.1:1\"\n").unwrap();
         let layers = layers(folder.path(), None, BTreeMap::<String, String>::new()).unwrap();
         assert!(Settings::of(&layers).unwrap_err().to_string().contains("lisen"));
+    }
+
+    #[test]
+    fn a_service_that_could_do_nothing_is_refused_wherever_it_is_written() {
+        for line in ["budget = 0", "limit = \"0s\"", "result_cap = \"0B\""] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join(FILE), format!("[services.html]\n{line}\n")).unwrap();
+            let layers = layers(folder.path(), None, BTreeMap::<String, String>::new()).unwrap();
+            assert!(Settings::of(&layers).unwrap_err().to_string().contains("more than nothing"), "{line}");
+        }
     }
 
     #[test]

@@ -133,9 +133,9 @@ impl Receiver {
 
     /// No space: says so once, and waits a little.
     fn wait_for_space(&self) {
-        let what = format!("no space is left below {}; free some, work goes on by itself", self.spool.display());
+        let what = format!("space below {}: free some, work goes on by itself", self.spool.display());
         if self.progress.wait_for(Some(what.clone())) {
-            tracing::warn!(at = self.clock.now().0, "{what}");
+            tracing::warn!(at = self.clock.now().0, "waiting for {what}");
         }
         std::thread::sleep(std::time::Duration::from_millis(250));
     }

@@ -220,6 +220,10 @@ impl Router {
         self.give_up_slow_reads(now)?;
         self.resume()?;
         self.note_workers(now)?;
+        if let Some(path) = self.parts.endpoint.path().filter(|path| !path.exists()) {
+            let what = format!("somebody removed {}, and no worker can connect any more", path.display());
+            return Err(StageFailure::Socket(what));
+        }
         if self.parts.shared.is_draining() {
             self.drain()?;
         }

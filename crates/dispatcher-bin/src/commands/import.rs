@@ -9,7 +9,7 @@ mod report;
 use super::services::ServiceArgs;
 use super::{Given, open_or_make};
 use crate::cli::StateArgs;
-use crate::control::actor;
+use crate::control::{actor, settle};
 use crate::exit::Exit;
 use crate::inputs::{BATCH, Folder, Imported, List, Seen, Target, import as import_all};
 use crate::run::now;
@@ -94,6 +94,7 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<u8> {
         // them is written so that it survives, and they with it.
         let fast = SqliteOptions { durability: Durability::Normal, ..SqliteOptions::default() };
         let (state, store) = open_or_make(&args.at.state, fast).await?;
+        settle(&state, &store).await?;
         let folder = Folder { skip: skipped(&state, &dir)?, dir, by_name: false, priority: args.priority };
         let (service, made_service) = service(args, &state, &store).await?;
         let root = folder.dir.as_os_str().as_bytes();

@@ -102,10 +102,14 @@ fn print(findings: &Findings, args: &DoctorArgs) {
         crate::tell(&format!("healthy: the books balance, and {} results are {how}", findings.results_checked));
     } else {
         crate::tell(&format!("{} faults in {} results and the books", findings.count, findings.results_checked));
-        crate::tell(&format!(
-            "to compute lost results anew, give the same `dispatcher run` again with --again missing (results folder {})",
-            args.at.state.display()
-        ));
+        let at = args.at.state.display();
+        crate::tell(&if StateDir::find(&args.at.state).is_ok_and(|state| state.identity().exists()) {
+            format!(
+                "to compute lost results anew, give the same `dispatcher run` again with --again missing (results folder {at})"
+            )
+        } else {
+            format!("to compute lost results anew, name their tasks: `dispatcher rerun ID … --state {at}`")
+        });
     }
     if findings.working {
         crate::tell("a dispatcher is at work: what it did in this moment may show as a fault; ask again");

@@ -217,3 +217,33 @@ fn without_a_command_it_serves_and_says_what_to_do_next() {
     let wrong = output(dispatcher().current_dir(farm.path()).args(["serve", "--listen", "nowhere"]));
     assert_eq!(wrong.status.code(), Some(2), "{}", told(&wrong));
 }
+
+// Rule S2.
+#[test]
+fn a_server_whose_socket_was_removed_ends_instead_of_waiting_for_nobody() {
+    let farm = Farm::new(20_000);
+    let server = farm.serve();
+    std::fs::remove_file(farm.path().join("s/r")).unwrap();
+    let output = ended(server.running);
+    assert_eq!(output.status.code(), Some(13), "{}", told(&output));
+    assert!(told(&output).contains("no worker can connect"), "{}", told(&output));
+    farm.serve().end();
+}
+
+// Rule S5.
+#[test]
+fn a_bounded_server_with_nothing_to_do_ends_without_a_worker() {
+    let farm = Farm::with_many(1, 20_000);
+    let nothing = ended(farm.serve_with(&["--until-empty"], &[]).running);
+    assert_eq!(nothing.status.code(), Some(0), "{}", told(&nothing));
+}
+
+#[test]
+fn results_are_not_put_where_the_state_is_swept() {
+    let farm = Farm::new(20_000);
+    for results in [".dispatcher/spool", ".dispatcher", ".dispatcher/deeper/results"] {
+        let refused = farm.tell(&["serve", "--http=off", "--results", results]);
+        assert_eq!(refused.status.code(), Some(2), "{}", told(&refused));
+        assert!(told(&refused).contains("--results"), "{}", told(&refused));
+    }
+}

@@ -30,6 +30,10 @@ impl Finaliser {
         }
         let mut low: Vec<Service> = self.services.iter().filter(|service| self.room(service) > 0).cloned().collect();
         if low.is_empty() {
+            if self.parts.shared.stock.total() == 0 {
+                // Nobody could take anything: there is nothing to ask for before somebody comes.
+                self.claim_at = self.now().after(SWEEP_EVERY);
+            }
             return Ok(());
         }
         self.turn = (self.turn + 1) % low.len();
