@@ -81,10 +81,10 @@ impl<T> Batcher<T> {
         self.is_full() || waited || (idle && self.prompt > 0)
     }
 
-    /// Whether somebody waits for an item of the batch.
+    /// How many items somebody waits for.
     #[must_use]
-    pub const fn is_awaited(&self) -> bool {
-        self.prompt > 0
+    pub const fn awaited(&self) -> usize {
+        self.prompt
     }
 
     /// Whether a whole batch waits.

@@ -44,9 +44,14 @@ mod questions;
 pub const BATCH_MAX: usize = 1024;
 /// How long a batch may wait for more after its first item (rule D2).
 pub const BATCH_WAIT: SpanMs = SpanMs(300);
-/// A commit costs the same for one report as for ten. So soon after one the writer does not count as idle, so that what comes
-/// in a stream shares its commits; what comes alone does not wait.
-const STREAM: SpanMs = SpanMs(4);
+/// A commit costs the same for one report as for ten. So soon after one, for so many times as long as it took, the writer
+/// does not count as idle: what comes in a stream shares its commits, and what comes alone does not wait, nor do so many
+/// that their commit is worth its cost.
+const REST: u64 = 2;
+/// It rests no longer than this.
+const REST_MAX: SpanMs = SpanMs(10);
+/// So many reports wait for no rest.
+const WORTH_IT: usize = 64;
 /// How often the reaper sweeps, and how often a dry store is asked again.
 pub const SWEEP_EVERY: SpanMs = SpanMs(250);
 
@@ -200,9 +205,11 @@ impl Finaliser {
         if now >= self.sweep_at {
             self.sweep(now)?;
         }
-        if self.batch.is_due(now, idle && now >= self.idle_at) {
+        let rested = now >= self.idle_at || self.batch.awaited() >= WORTH_IT;
+        if self.batch.is_due(now, idle && rested) {
             self.write_batch()?;
-            self.idle_at = self.now().after(STREAM);
+            let rest = self.now().since(now).times(REST).0.min(REST_MAX.0);
+            self.idle_at = self.now().after(SpanMs(rest));
         }
         self.publish()?;
         self.give_up_awaited(now)?;
@@ -228,7 +235,7 @@ impl Finaliser {
     fn wait(&self) -> Woken {
         let now = self.now();
         let mut next = self.sweep_at.min(self.next_command());
-        let awaited = self.batch.is_awaited().then_some(self.idle_at);
+        let awaited = (self.batch.awaited() > 0).then_some(self.idle_at);
         for at in [self.batch.deadline(), awaited, self.next_publication(), self.next_claim()].into_iter().flatten() {
             next = next.min(at);
         }

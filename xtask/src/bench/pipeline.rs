@@ -142,8 +142,8 @@ fn said_rate(text: &str) -> Option<f64> {
 
 /// From a result's last byte to its commit: one task after the other, and at half of what 16 workers can do.
 fn times(programs: &Programs, quick: bool) -> Result<Vec<Figure>> {
-    let n = if quick { 100 } else { 400 };
-    let idle = Place::new(programs, 8 * 1024, n)?.durable("omq", "none", 1, Some(100.0))?;
+    // One task at a time, far enough apart that each finds the writer idle.
+    let idle = Place::new(programs, 8 * 1024, 200)?.durable("omq", "none", 1, Some(20.0))?;
     let busy = Place::new(programs, 8 * 1024, tasks(8 * 1024, quick))?;
     let (full, _) = busy.rate("omq", "none", 16)?;
     let half = Place::new(programs, 8 * 1024, tasks(8 * 1024, quick))?.durable("omq", "none", 16, Some(full / 2.0))?;
