@@ -243,8 +243,9 @@ impl Dispatcher {
         if end.how != HowEnded::Asked {
             return Some(Ended::Died { stage: end.name, how: end.how });
         }
-        // The finaliser is the last of the cascade.
-        (end.name == "finaliser").then(|| Ended::Well {
+        // The finaliser is the last of the cascade. Where nobody asked for an end it follows one that died, whose own report
+        // may come after it.
+        (end.name == "finaliser" && self.shared.is_draining()).then(|| Ended::Well {
             finished: self.shared.finished.load(Ordering::Acquire),
             in_time: !self.shared.drain_spent.load(Ordering::Acquire),
         })
