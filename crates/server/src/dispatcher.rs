@@ -240,6 +240,10 @@ impl Dispatcher {
     /// What the end of a stage means: `None` while others still have to end.
     #[must_use]
     pub fn ended(&self, end: StageEnd) -> Option<Ended> {
+        // Who only misses a neighbour follows it: the neighbour's own report says why, and comes too.
+        if matches!(end.how, HowEnded::Failed(StageFailure::NeighbourGone(_))) {
+            return None;
+        }
         if end.how != HowEnded::Asked {
             return Some(Ended::Died { stage: end.name, how: end.how });
         }
