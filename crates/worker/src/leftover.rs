@@ -9,7 +9,7 @@
 //! group has to be of the noted session and younger. Noting costs one write per task; what is noted need not be removed.
 
 use crate::exec::group::{self, ProcessStat};
-use rustix::process::{Pid, Signal, getsid, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -50,6 +50,7 @@ struct Record {
     from: Ticks,
     /// Nor after this.
     to: Ticks,
+    /// 0 where its first process cannot be seen from here.
     session: i32,
     boot: String,
 }
@@ -84,7 +85,7 @@ impl GroupNotes {
             let _ = place.file.set(file);
         }
         let Some(file) = place.file.get() else { return Ok(()) };
-        let session = getsid(None)?.as_raw_nonzero();
+        let session = group::own_session().unwrap_or(0);
         let Ticks(to) = Ticks::now();
         // Of one length always, so that nothing of an older record is left behind it.
         let line = format!("{:>10} {:>20} {to:>20} {session:>10} {}\n", group.as_raw_nonzero(), from.0, place.boot);

@@ -48,20 +48,30 @@ fn has_living(group: Pid) -> bool {
     stats.into_iter().any(|stat| living_member(&stat, group).is_some())
 }
 
-/// Reads a line of `/proc/PID/stat`: after the name, which ends with the last parenthesis, come the state, the parent, the
-/// group, the session, and as the twentieth the time of the start.
+/// The session of this process: 0 where whoever leads it is outside of what this process may see, as in a container or
+/// under a namespace of process numbers. None without a list of processes.
+pub(crate) fn own_session() -> Option<i32> {
+    let (_, _, me) = parse(&fs::read("/proc/self/stat").ok()?)?;
+    Some(me.session)
+}
+
 fn living_member(stat: &[u8], group: Pid) -> Option<ProcessStat> {
+    let (state, member_of, process) = parse(stat)?;
+    (!matches!(state, 'Z' | 'X') && member_of == group.as_raw_nonzero().get()).then_some(process)
+}
+
+/// Reads a line of `/proc/PID/stat`: after the name, which ends with the last parenthesis, come the state, the parent, the
+/// group, the session, and as the twentieth the time of the start. Group and session are 0 where their first process is
+/// outside of the namespace.
+fn parse(stat: &[u8]) -> Option<(char, i32, ProcessStat)> {
     let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
     let number = String::from_utf8_lossy(stat.split(|byte| *byte == b' ').next()?).parse().ok()?;
     let text = String::from_utf8_lossy(stat.get(name_ends + 1..)?);
     let mut fields = text.split_ascii_whitespace();
-    let (state, member_of, session) = (fields.next()?, fields.nth(1)?, fields.next()?);
+    let state = fields.next()?.chars().next()?;
+    let (group, session) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
     let started = fields.nth(15).and_then(|started| started.parse().ok()).unwrap_or(0);
-    let is_member = member_of.parse() == Ok(group.as_raw_nonzero().get());
-    if matches!(state, "Z" | "X") || !is_member {
-        return None;
-    }
-    Some(ProcessStat { pid: Pid::from_raw(number)?, session: session.parse().ok()?, started })
+    Some((state, group, ProcessStat { pid: Pid::from_raw(number)?, session, started }))
 }
 
 #[cfg(test)]
@@ -93,9 +103,19 @@ mod tests {
     }
 
     #[test]
+    fn a_session_and_a_group_from_outside_are_read_as_nought() {
+        let (state, group, process) = parse(b"5 (cat) R 0 0 0 0 -1").unwrap();
+        assert_eq!((state, group, process.session, process.started), ('R', 0, 0, 0));
+    }
+
+    #[test]
     fn of_a_living_process_the_system_tells_what_is_read() {
-        let me = members(rustix::process::getpgrp()).into_iter().find(|m| m.pid == rustix::process::getpid()).unwrap();
-        assert_eq!(me.session, rustix::process::getsid(None).unwrap().as_raw_nonzero().get());
-        assert!(me.started > 0);
+        let mut child = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
+        let group = Pid::from_child(&child);
+        let member = members(group).into_iter().find(|member| member.pid == group).unwrap();
+        assert_eq!(Some(member.session), own_session(), "a child is of the session of its parent");
+        assert!(member.started > 0);
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        child.wait().unwrap();
     }
 }
