@@ -97,6 +97,9 @@ impl fmt::Display for LeaseId {
 
 impl fmt::Display for WorkerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_legacy() {
+            return write!(f, "{}", self.name);
+        }
         write!(f, "{}#{}", self.name, self.incarnation)
     }
 }

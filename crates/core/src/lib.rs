@@ -20,6 +20,7 @@ pub mod hold;
 pub mod id;
 pub mod in_flight;
 pub mod lease;
+pub mod legacy;
 pub mod lookup;
 pub mod noise;
 pub mod reap;

@@ -157,7 +157,7 @@ async fn claims_batches_commands_and_lists_of_workers_never_read_a_table_of_task
     let lease = leases[0];
     let done =
         Record::Result { lease, worker: worker(), status: Status::Fatal, messages: vec![], parts: vec![], at: NOW };
-    let batch = [Record::HandedOut { lease: leases[1], worker: worker(), at: NOW }, done];
+    let batch = [Record::HandedOut { lease: leases[1], worker: worker(), at: NOW, began: false }, done];
     fixture.store.mark_done(&batch, NOW).await.expect("writes");
     assert_by_index(&fixture.plans().await);
 

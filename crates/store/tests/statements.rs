@@ -83,7 +83,7 @@ fn everything(claimed: &[ClaimedTask]) -> Vec<Record> {
     let mut batch = Vec::new();
     for task in claimed {
         let (lease, at) = (task.lease, TimeMs(2));
-        batch.push(Record::HandedOut { lease, worker: worker(), at });
+        batch.push(Record::HandedOut { lease, worker: worker(), at, began: false });
         batch.push(Record::Began { lease, at });
         for status in [Status::Fatal, Status::Warning] {
             let (messages, parts) = (vec![said.clone(), said.clone()], vec![part(task)]);

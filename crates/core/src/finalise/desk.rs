@@ -92,7 +92,7 @@ impl<'r> Desk<'r> {
             return Answer::Unknown;
         }
         match record {
-            Record::HandedOut { worker, at, .. } => self.handed_out(place, worker, *at),
+            Record::HandedOut { worker, at, began, .. } => self.handed_out(place, worker, *at, *began),
             Record::Began { at, .. } => self.began(place, *at),
             Record::Result { worker, status, messages, parts, at, .. } => {
                 self.result(place, worker, *status, messages, parts, *at)
@@ -128,11 +128,14 @@ impl<'r> Desk<'r> {
 
     // What each record does.
 
-    fn handed_out(&mut self, place: Place, worker: &WorkerKey, at: TimeMs) -> Answer {
+    fn handed_out(&mut self, place: Place, worker: &WorkerKey, at: TimeMs, began: bool) -> Answer {
         if self.out.attempt.is_some() {
             return Answer::Noted;
         }
         self.open(Some(worker), Some(at));
+        if began {
+            self.began(place, at);
+        }
         match place {
             Place::Open => {}
             Place::EarlierRun => self.close(Ending::Stale, at, None),

@@ -80,6 +80,8 @@ pub enum Record {
         worker: WorkerKey,
         /// When.
         at: TimeMs,
+        /// Whether delivery is the start of work: the wire does not tell it (rule A2).
+        began: bool,
     },
     /// Work on it began.
     Began {

@@ -64,7 +64,7 @@ impl Bench {
     /// A claim that was handed out and begun.
     fn lease(&mut self) -> LeaseId {
         let lease = self.claim();
-        self.tell(&Record::HandedOut { lease, worker: worker(), at: self.now });
+        self.tell(&Record::HandedOut { lease, worker: worker(), at: self.now, began: false });
         self.tell(&Record::Began { lease, at: self.now });
         lease
     }
@@ -538,7 +538,7 @@ fn a_hand_out_that_is_written_after_its_claim_was_taken_away_is_closed_at_once()
     let mut gone = Bench::new();
     let lease = gone.claim();
     gone.tell(&Record::Returned { lease });
-    gone.tell(&Record::HandedOut { lease, worker: worker(), at: TimeMs(1) });
+    gone.tell(&Record::HandedOut { lease, worker: worker(), at: TimeMs(1), began: false });
     assert_eq!(gone.ending(lease), Some(Ending::Expired));
     gone.assert_balanced();
     assert_eq!(gone.result(lease, Status::NoProblem), Answer::Stored { replaced: None, repeat: false });
@@ -547,7 +547,7 @@ fn a_hand_out_that_is_written_after_its_claim_was_taken_away_is_closed_at_once()
     let mut rerun = Bench::new();
     let lease = rerun.claim();
     rerun.rerun();
-    rerun.tell(&Record::HandedOut { lease, worker: worker(), at: TimeMs(1) });
+    rerun.tell(&Record::HandedOut { lease, worker: worker(), at: TimeMs(1), began: false });
     assert_eq!(rerun.ending(lease), Some(Ending::Stale));
     rerun.assert_balanced();
 }

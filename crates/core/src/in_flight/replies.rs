@@ -236,6 +236,31 @@ impl InFlightSet {
         })
     }
 
+    /// The newest attempt that was given to that worker, where the reply names one (rule C11). None where memory has no
+    /// attempt of that worker, or the reply names another service: whether it is the newest of all is the store's to say.
+    ///
+    /// ```
+    /// use dispatcher_core::id::{ServiceId, TaskId, WorkerKey};
+    /// use dispatcher_core::in_flight::{InFlightSet, Limits, Reply};
+    /// use dispatcher_core::lease::Terms;
+    /// use dispatcher_core::time::{SpanMs, TimeMs};
+    ///
+    /// let set = InFlightSet::new(Limits::default())?;
+    /// let terms = Terms::new(ServiceId(1), SpanMs::seconds(60));
+    /// let leased = set.lease_fresh(TaskId(7), &WorkerKey::legacy("w1"), terms, TimeMs(0))?;
+    /// let given = |name| set.given_to_worker(Reply::by_worker(TaskId(7), name, ServiceId(1)));
+    /// assert_eq!((given("w1"), given("w2")), (Some(leased.lease), None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn given_to_worker(&self, reply: Reply<'_>) -> Option<LeaseId> {
+        let Attribution::Worker(name) = reply.by else { return None };
+        let entry = self.slots.get(&reply.task)?;
+        let slot = entry.value().as_ref().filter(|slot| !is_wrong_service(slot, reply))?;
+        let attempt = slot.attempts.iter().rev().find(|attempt| attempt.worker.name == name)?;
+        Some(LeaseId { task: reply.task, run: attempt.run, epoch: attempt.epoch })
+    }
+
     /// What memory has of a lease: enough to sort out what is hopeless before its bytes are written down.
     #[must_use]
     pub fn lease_state(&self, lease: LeaseId) -> LeaseState {

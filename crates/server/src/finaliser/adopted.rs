@@ -67,7 +67,7 @@ impl Finaliser {
     pub(super) fn returned(&mut self, lease: LeaseId, worker: &WorkerKey, now: TimeMs) {
         let Some(open) = self.awaited.remove(&lease) else { return };
         if open.worker.is_none() {
-            let record = Record::HandedOut { lease, worker: worker.clone(), at: now };
+            let record = Record::HandedOut { lease, worker: worker.clone(), at: now, began: worker.is_legacy() };
             self.batch.push(Pending::Record(record, None), Urgency::Relaxed, now);
         }
     }

@@ -47,7 +47,7 @@ async fn a_late_decision_moves_an_attempt_from_one_ending_to_another(kit: Kit) {
 async fn an_attempt_counts_for_the_worker_that_had_it(kit: Kit) {
     kit.import(1).await;
     let lease = kit.claim(1).await[0].lease;
-    kit.tell(Record::HandedOut { lease, worker: worker("one"), at: NOW }).await;
+    kit.tell(Record::HandedOut { lease, worker: worker("one"), at: NOW, began: false }).await;
     let other = Record::Result {
         lease,
         worker: worker("another name for the same lease"),

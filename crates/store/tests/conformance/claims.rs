@@ -174,7 +174,7 @@ async fn a_worker_that_comes_back_is_noted_once(kit: Kit) {
     let next = kit.store.register(&info(None), NOW).await.expect("registers");
     kit.store.adopt(next, None, NOW).await.expect("adopts");
     let before = kit.story(lease.task).await;
-    let again = Record::HandedOut { lease, worker: worker("another"), at: TimeMs(NOW.0 + 5) };
+    let again = Record::HandedOut { lease, worker: worker("another"), at: TimeMs(NOW.0 + 5), began: false };
     assert_eq!(kit.tell_all(&[again.clone(), again]).await, [Answer::Noted, Answer::Noted]);
     assert_eq!(kit.tell(Record::Began { lease, at: TimeMs(NOW.0 + 6) }).await, Answer::Noted);
     assert_eq!(kit.story(lease.task).await, before);

@@ -164,7 +164,7 @@ pub(crate) fn part(name: &str) -> PartRef {
 }
 
 pub(crate) fn handed_out(lease: LeaseId) -> Record {
-    Record::HandedOut { lease, worker: worker("w"), at: NOW }
+    Record::HandedOut { lease, worker: worker("w"), at: NOW, began: false }
 }
 
 pub(crate) fn result(lease: LeaseId, status: Status) -> Record {

@@ -37,7 +37,7 @@ async fn every_text_comes_back_as_it_went_in(kit: Kit) {
     for (task, text) in claimed.iter().zip(TEXTS) {
         let (lease, at) = (task.lease, NOW);
         let (worker, messages, parts) = (key(text), vec![said(text)], vec![kept(text)]);
-        kit.tell(Record::HandedOut { lease, worker: worker.clone(), at }).await;
+        kit.tell(Record::HandedOut { lease, worker: worker.clone(), at, began: false }).await;
         let ended = Record::Ended {
             lease,
             worker: Some(worker.clone()),

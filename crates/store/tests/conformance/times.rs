@@ -18,7 +18,7 @@ async fn every_moment_is_stored_as_it_is(kit: Kit) {
         let task = kit.claim_at(1, TimeMs(ns)).await.remove(0);
         assert_eq!(task.input_mtime_ns, ns);
         let (lease, at) = (task.lease, TimeMs(ns));
-        let batch = [Record::HandedOut { lease, worker: worker("w"), at }, Record::Began { lease, at }];
+        let batch = [Record::HandedOut { lease, worker: worker("w"), at, began: false }, Record::Began { lease, at }];
         kit.store.mark_done(&batch, at).await.expect("writes");
         let (messages, parts, status) = (vec![], vec![], Status::Error);
         let result = Record::Result { lease, worker: worker("w"), status, messages, parts, at };

@@ -290,7 +290,7 @@ fn record(lease: LeaseId, what: &What, at: TimeMs) -> Record {
         (messages, parts)
     };
     match what {
-        What::HandedOut => Record::HandedOut { lease, worker, at },
+        What::HandedOut => Record::HandedOut { lease, worker, at, began: false },
         What::Began => Record::Began { lease, at },
         What::Result(status, n) => {
             let (messages, parts) = papers(*n);

@@ -175,7 +175,7 @@ async fn the_books_are_told_by_service_and_kind(kit: Kit) {
     assert_eq!(answers[4], Answer::Unknown);
     // Another worker of another dispatcher adds to the same lines.
     let again = kit.store.claim(&ask, NOW).await.expect("claims")[0].lease;
-    kit.tell(Record::HandedOut { lease: again, worker: worker("other"), at: NOW }).await;
+    kit.tell(Record::HandedOut { lease: again, worker: worker("other"), at: NOW, began: false }).await;
     let line = |service: &str, kind: &str, n| BookLine { service: service.into(), kind: kind.into(), n };
     let expected = [
         line("", "message_unknown", 1),
