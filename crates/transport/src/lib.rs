@@ -1,7 +1,7 @@
-//! ZeroMQ sockets behind one boundary, and the codec of the v1 wire.
+//! ZeroMQ sockets behind one boundary, and the codecs of both wires.
 //!
 //! **Owns** how bytes get from one process to another: [`socket`] with its guards against broken and hostile peers,
-//! [`codec`] between frames and the messages of [`dispatcher_core::wire`], [`link`] that puts the two together, and the
+//! [`codec`] between frames and the messages of [`dispatcher_core::wire`], [`legacy`] for the legacy wire, [`link`] that puts the two together, and the
 //! numbers that both sides agree on ([`limits`]).
 //!
 //! **Refuses to know** what a message means: leases, credit, tokens and answers are the session's, in core. Nothing above
@@ -13,6 +13,7 @@
 //! Read `docs/protocol.md` for the wire, and `docs/adr/0003-socket-boundary.md` for why the boundary is where it is.
 
 pub mod codec;
+pub mod legacy;
 pub mod limits;
 pub mod link;
 pub mod socket;

@@ -1,4 +1,4 @@
-//! The socket boundary: a ROUTER for the dispatcher, a DEALER for a worker, and the events of their peers.
+//! The socket boundary: a ROUTER and a PULL for the dispatcher, a DEALER for a worker, and the events of their peers.
 //!
 //! Owns where sockets may listen ([`Endpoint`]), the guards around the ZeroMQ implementation, and the promise about the
 //! order of events. Refuses to know what is in a message. Nothing above this module knows which implementation runs:
@@ -13,8 +13,7 @@
 //!   others by [`Sent::Full`].
 //! - Every wait of this module may be dropped at any moment and nothing is lost by it.
 //!
-//! Sockets live on the caller's Tokio runtime; a current-thread one is what they are made for. The PULL of the legacy
-//! wire joins them here when that wire does.
+//! Sockets live on the caller's Tokio runtime; a current-thread one is what they are made for.
 
 mod backend;
 mod backlog;
@@ -24,6 +23,7 @@ mod endpoint;
 mod ipc;
 mod omq;
 mod peers;
+mod pull;
 mod router;
 mod zeromq;
 
@@ -31,6 +31,7 @@ pub use backend::{BackendKind, UnknownBackend};
 pub use dealer::{DealerEvent, DealerOptions, DealerSocket};
 pub use dispatcher_core::session::PeerId;
 pub use endpoint::{Endpoint, EndpointError};
+pub use pull::{PullOptions, PullSocket};
 pub use router::{RouterEvent, RouterOptions, RouterSocket, RouterStats};
 
 use std::path::PathBuf;

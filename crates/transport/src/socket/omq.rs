@@ -4,10 +4,12 @@
 //! which guard answers it. [`send`] alone calls its sending functions.
 
 mod dealer;
+mod pull;
 mod router;
 mod send;
 
 pub(super) use dealer::OmqDealer;
+pub(super) use pull::OmqPull;
 pub(super) use router::OmqRouter;
 
 use super::endpoint::Place;
@@ -93,7 +95,7 @@ mod tests {
 
     #[test]
     fn sending_functions_are_called_in_one_file() {
-        let elsewhere = [include_str!("omq.rs"), include_str!("omq/router.rs"), include_str!("omq/dealer.rs")];
+        let elsewhere = [include_str!("omq.rs"), include_str!("omq/router.rs"), include_str!("omq/dealer.rs"), include_str!("omq/pull.rs")];
         for source in elsewhere {
             let product = source.split("#[cfg(test)]").next().unwrap_or_default();
             for call in ["socket.send", "socket.try_send", "send_to(", "send_many(", ".sink("] {

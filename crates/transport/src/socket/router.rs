@@ -59,6 +59,8 @@ pub struct RouterOptions {
     pub backlog_each: usize,
     /// How many bytes may wait for all peers together.
     pub backlog_all: usize,
+    /// After how much silence the system asks whether a peer is still there (rule W6); `None`: as the system has it.
+    pub keep_alive: Option<Duration>,
     /// For how long a bind is tried again while somebody else listens there.
     pub bind_patience: Duration,
 }
@@ -103,6 +105,7 @@ impl Default for RouterOptions {
             bytes_per_second: 256 * 1024 * 1024,
             backlog_each: 8 * 1024 * 1024,
             backlog_all: 64 * 1024 * 1024,
+            keep_alive: None,
             bind_patience: Duration::from_secs(5),
         }
     }
@@ -177,6 +180,15 @@ impl RouterSocket {
         match &mut self.backend {
             Backend::Omq(router) => router.try_send(peer, frames),
             Backend::Zeromq(router) => router.try_send(peer, frames),
+        }
+    }
+
+    /// The routing identity of `peer`: the one that it chose, or else one that was made up. It is a label, not a proof.
+    #[must_use]
+    pub fn identity(&self, peer: PeerId) -> Option<&Bytes> {
+        match &self.backend {
+            Backend::Omq(router) => router.identity(peer),
+            Backend::Zeromq(router) => router.identity(peer),
         }
     }
 

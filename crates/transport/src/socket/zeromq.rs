@@ -8,10 +8,13 @@
 
 mod dealer;
 mod held;
+mod listen;
+mod pull;
 mod router;
 mod send;
 
 pub(super) use dealer::ZeromqDealer;
+pub(super) use pull::ZeromqPull;
 pub(super) use router::ZeromqRouter;
 
 use ::zeromq::MultiPeerBackend;
@@ -59,7 +62,7 @@ mod tests {
 
     #[test]
     fn sending_functions_are_called_in_one_file() {
-        let elsewhere = [include_str!("zeromq.rs"), include_str!("zeromq/router.rs"), include_str!("zeromq/dealer.rs")];
+        let elsewhere = [include_str!("zeromq.rs"), include_str!("zeromq/router.rs"), include_str!("zeromq/dealer.rs"), include_str!("zeromq/pull.rs")];
         for source in elsewhere {
             let product = source.split("#[cfg(test)]").next().unwrap_or_default();
             for name in ["SocketSend", "prelude", "socket.send", ".split()"] {

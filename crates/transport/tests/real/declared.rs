@@ -22,6 +22,16 @@ pub(crate) struct Failure {
 /// All of them. `docs/adr/0003-socket-boundary.md` says what they mean for who chooses the backend.
 const DECLARED: &[Failure] = &[
     Failure {
+        test: "zeromq::pulls::a_result_beyond_the_cap_costs_its_sender_the_connection_and_the_next_one_is_intact",
+        shows: "memory allocation of ",
+        why: "it reserves what the header of a frame claims, and the process aborts",
+    },
+    Failure {
+        test: "zeromq::pulls::a_sender_that_asks_for_a_sign_of_life_is_given_one",
+        shows: "the connection holds",
+        why: "it knows no command but READY, so that a libzmq peer with heart-beats is cut again and again",
+    },
+    Failure {
         test: "zeromq::hostile::frames_that_claim_to_be_huge_cost_their_sender_the_connection_and_nobody_memory",
         shows: "memory allocation of ",
         why: "it reserves what the header of a frame claims, and the process aborts",

@@ -33,6 +33,15 @@ impl RawPeer {
 
     /// Connects, and shakes hands as a DEALER with the routing identity `name`, if that is not empty.
     pub(crate) async fn named(endpoint: &Endpoint, name: &[u8]) -> Self {
+        Self::shaken(endpoint, b"DEALER", name).await
+    }
+
+    /// Connects, and shakes hands as a PUSH.
+    pub(crate) async fn push(endpoint: &Endpoint) -> Self {
+        Self::shaken(endpoint, b"PUSH", b"").await
+    }
+
+    async fn shaken(endpoint: &Endpoint, kind: &[u8], name: &[u8]) -> Self {
         let mut peer = Self::connect(endpoint).await;
         let mut greeting = [0_u8; 64];
         greeting[0] = 0xff;
@@ -40,19 +49,20 @@ impl RawPeer {
         greeting[10] = 3;
         greeting[12..16].copy_from_slice(b"NULL");
         peer.write(&greeting).await;
+        let length = |text: &[u8]| u32::try_from(text.len()).expect("short").to_be_bytes();
         let mut ready = b"\x05READY\x0bSocket-Type".to_vec();
-        ready.extend_from_slice(&6_u32.to_be_bytes());
-        ready.extend_from_slice(b"DEALER");
+        ready.extend_from_slice(&length(kind));
+        ready.extend_from_slice(kind);
         if !name.is_empty() {
             ready.extend_from_slice(b"\x08Identity");
-            ready.extend_from_slice(&u32::try_from(name.len()).expect("short").to_be_bytes());
+            ready.extend_from_slice(&length(name));
             ready.extend_from_slice(name);
         }
         peer.write(&[COMMAND, u8::try_from(ready.len()).expect("short")]).await;
         peer.write(&ready).await;
         peer.read(64).await;
         let head = peer.read(2).await;
-        assert_eq!(head[0], COMMAND, "the router is ready, too");
+        assert_eq!(head[0], COMMAND, "the other side is ready, too");
         peer.read(usize::from(head[1])).await;
         peer
     }

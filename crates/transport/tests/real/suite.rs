@@ -2,5 +2,6 @@
 
 mod common;
 mod hostile;
+mod pulls;
 mod raw;
 mod sockets;

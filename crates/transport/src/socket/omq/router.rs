@@ -4,6 +4,7 @@
 //! and for each peer whose queue is full the one message that waits there. All of them are polled in
 //! [`OmqRouter::next_many`] beside the messages; none is waited for alone.
 
+use super::pull::keep_alive;
 use super::send::{self, Attempt};
 use super::{BATCH, RECV_HWM, bind_error, frames, options, refused, resolved, to_omq};
 use crate::socket::ipc::{self, Claim};
@@ -121,6 +122,10 @@ impl OmqRouter {
                 return Ok(event);
             }
         }
+    }
+
+    pub(in crate::socket) fn identity(&self, peer: PeerId) -> Option<&Bytes> {
+        self.peers.route(peer)
     }
 
     pub(in crate::socket) fn expect(&mut self, peer: PeerId, bytes: u64) {
@@ -312,6 +317,7 @@ fn router_options(limits: &RouterOptions) -> Options {
         .handshake_timeout(limits.handshake)
         .max_pending_handshakes(limits.max_handshakes)
         .linger(LEAST_LINGER)
+        .tcp_keepalive(keep_alive(limits.keep_alive))
 }
 
 impl std::fmt::Debug for OmqRouter {

@@ -8,22 +8,18 @@
 //! nobody can say who is still there, and all are cut off: whoever lives connects again.
 
 use super::held::{Held, Room};
+use super::listen::{Listening, listen, refused};
 use super::send::{self, Attempt};
 use super::{BATCH, flushed, kept, too_long};
-use crate::socket::endpoint::Place;
-use crate::socket::ipc::{self, Claim};
+use crate::socket::ipc::Claim;
 use crate::socket::peers::Peers;
 use crate::socket::{Endpoint, PeerId, RouterEvent, RouterOptions, RouterStats, Sent, SocketError};
 use ::zeromq::util::PeerIdentity;
-use ::zeromq::{Listener, RouterSocket, Socket, SocketEvent, SocketOptions, SocketRecv, ZmqError, ZmqMessage};
+use ::zeromq::{RouterSocket, Socket, SocketEvent, SocketOptions, SocketRecv, ZmqMessage};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::stream::{BoxStream, StreamExt};
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -78,18 +74,7 @@ impl ZeromqRouter {
     }
 
     async fn try_bind(endpoint: &Endpoint, options: &RouterOptions) -> Result<Self, SocketError> {
-        let (listener, claim, endpoint) = match endpoint.place() {
-            Place::Ipc(path) => {
-                let claim = ipc::claim(path, endpoint).await?;
-                let listener = replace(path).map_err(|e| bind_error(endpoint, &e))?;
-                (Listener::from(listener), Some(claim), endpoint.clone())
-            }
-            Place::Tcp(address) => {
-                let (listener, got) = listen(*address).map_err(|e| bind_error(endpoint, &e))?;
-                let endpoint = Endpoint::tcp(got).unwrap_or_else(|_| endpoint.clone());
-                (Listener::from(listener), None, endpoint)
-            }
-        };
+        let Listening { listener, claim, endpoint } = listen(endpoint, options.keep_alive).await?;
         let mut socket = RouterSocket::with_options(SocketOptions::default());
         let changes = socket.monitor().boxed();
         socket.bind_listener(listener).await.map_err(|e| refused("cannot listen", &e))?;
@@ -138,6 +123,10 @@ impl ZeromqRouter {
                 return Ok(event);
             }
         }
+    }
+
+    pub(in crate::socket) fn identity(&self, peer: PeerId) -> Option<&Bytes> {
+        self.peers.route(peer)
     }
 
     pub(in crate::socket) fn expect(&mut self, peer: PeerId, bytes: u64) {
@@ -331,32 +320,6 @@ impl Drop for ZeromqRouter {
             drop(claim);
         });
     }
-}
-
-/// Binds `path`, and removes the socket that a dead server left there. The path is claimed, so that nobody lives there.
-fn replace(path: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => UnixListener::bind(path),
-    }
-}
-
-fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address)?;
-    let got = listener.local_addr()?;
-    Ok((listener, got))
-}
-
-/// What a bind's failure means.
-fn bind_error(endpoint: &Endpoint, error: &io::Error) -> SocketError {
-    if error.kind() == ErrorKind::AddrInUse {
-        return SocketError::InUse { endpoint: endpoint.clone(), why: "another socket listens there".to_owned() };
-    }
-    SocketError::Refused { what: "cannot listen", why: error.to_string() }
-}
-
-fn refused(what: &'static str, error: &ZmqError) -> SocketError {
-    SocketError::Refused { what, why: error.to_string() }
 }
 
 impl std::fmt::Debug for ZeromqRouter {

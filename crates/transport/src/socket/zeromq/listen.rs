@@ -1,0 +1,69 @@
+//! Where the sockets of zeromq listen.
+//!
+//! Owns the listening sockets, which are made here and handed over: so a path is claimed first, and what the implementation
+//! has no option for is set on them. Connections inherit it.
+
+use crate::socket::endpoint::Place;
+use crate::socket::ipc::{self, Claim};
+use crate::socket::{Endpoint, SocketError};
+use ::zeromq::{Listener, ZmqError};
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::Duration;
+
+/// A place that was taken.
+pub(super) struct Listening {
+    pub(super) listener: Listener,
+    pub(super) claim: Option<Claim>,
+    /// As asked for, with the port that the system chose.
+    pub(super) endpoint: Endpoint,
+}
+
+/// Listens at `endpoint`; connections are probed after the silence of `keep_alive` (rule W6).
+pub(super) async fn listen(endpoint: &Endpoint, keep_alive: Option<Duration>) -> Result<Listening, SocketError> {
+    match endpoint.place() {
+        Place::Ipc(path) => {
+            let claim = ipc::claim(path, endpoint).await?;
+            let listener = replace(path).map_err(|e| bind_error(endpoint, &e))?;
+            Ok(Listening { listener: listener.into(), claim: Some(claim), endpoint: endpoint.clone() })
+        }
+        Place::Tcp(address) => {
+            let (listener, got) = bind(*address, keep_alive).map_err(|e| bind_error(endpoint, &e))?;
+            let endpoint = Endpoint::tcp(got).unwrap_or_else(|_| endpoint.clone());
+            Ok(Listening { listener: listener.into(), claim: None, endpoint })
+        }
+    }
+}
+
+/// Binds `path`, and removes the socket that a dead server left there. The path is claimed, so that nobody lives there.
+fn replace(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => UnixListener::bind(path),
+    }
+}
+
+fn bind(address: SocketAddr, keep_alive: Option<Duration>) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)?;
+    if let Some(idle) = keep_alive {
+        let probes = TcpKeepalive::new().with_time(idle).with_interval(Duration::from_secs(30)).with_retries(4);
+        SockRef::from(&listener).set_tcp_keepalive(&probes)?;
+    }
+    let got = listener.local_addr()?;
+    Ok((listener, got))
+}
+
+/// What a bind's failure means.
+fn bind_error(endpoint: &Endpoint, error: &io::Error) -> SocketError {
+    if error.kind() == ErrorKind::AddrInUse {
+        return SocketError::InUse { endpoint: endpoint.clone(), why: "another socket listens there".to_owned() };
+    }
+    SocketError::Refused { what: "cannot listen", why: error.to_string() }
+}
+
+pub(super) fn refused(what: &'static str, error: &ZmqError) -> SocketError {
+    SocketError::Refused { what, why: error.to_string() }
+}

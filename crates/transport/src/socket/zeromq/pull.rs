@@ -1,0 +1,85 @@
+//! A PULL over zeromq.
+//!
+//! Owns the socket. The implementation has no limits: a message is measured when it is there, and connections are as many as
+//! come. So it is for peers that are trusted.
+
+use super::listen::{Listening, listen, refused};
+use super::{BATCH, kept, too_long};
+use crate::socket::ipc::Claim;
+use crate::socket::{Endpoint, PullOptions, SocketError};
+use ::zeromq::{PullSocket, Socket, SocketOptions, SocketRecv};
+use bytes::Bytes;
+use std::time::{Duration, Instant};
+
+/// How long it waits before it tries again to bind.
+const BIND_PAUSE: Duration = Duration::from_millis(50);
+
+pub(in crate::socket) struct ZeromqPull {
+    socket: PullSocket,
+    endpoint: Endpoint,
+    options: PullOptions,
+    /// Messages taken since other tasks had their turn.
+    taken: usize,
+    claim: Option<Claim>,
+}
+
+impl ZeromqPull {
+    pub(in crate::socket) async fn bind(endpoint: &Endpoint, options: PullOptions) -> Result<Self, SocketError> {
+        let until = Instant::now() + options.bind_patience;
+        loop {
+            match Self::try_bind(endpoint, &options).await {
+                Err(SocketError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(BIND_PAUSE).await,
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_bind(endpoint: &Endpoint, options: &PullOptions) -> Result<Self, SocketError> {
+        let Listening { listener, claim, endpoint } = listen(endpoint, options.keep_alive).await?;
+        let mut socket = PullSocket::with_options(SocketOptions::default());
+        socket.bind_listener(listener).await.map_err(|e| refused("cannot listen", &e))?;
+        Ok(Self { socket, endpoint, options: options.clone(), taken: 0, claim })
+    }
+
+    pub(in crate::socket) const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub(in crate::socket) async fn next(&mut self) -> Result<Vec<Bytes>, SocketError> {
+        loop {
+            if self.taken >= BATCH {
+                self.taken = 0;
+                tokio::task::yield_now().await;
+            }
+            // An error is that of one connection, which is gone by then.
+            match self.socket.recv().await {
+                Ok(message) => {
+                    self.taken += 1;
+                    let frames: Vec<Bytes> = message.into_vec();
+                    if too_long(&frames, self.options.max_message, self.options.max_frames) {
+                        tracing::debug!("a message that is longer than a message may be is dropped");
+                        continue;
+                    }
+                    return Ok(frames.into_iter().map(kept).collect());
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a connection that brings results");
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    pub(in crate::socket) async fn close(mut self: Box<Self>) {
+        for error in self.socket.unbind_all().await {
+            tracing::debug!(%error, "unbinding");
+        }
+        drop(self.claim.take());
+    }
+}
+
+impl std::fmt::Debug for ZeromqPull {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ZeromqPull").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
