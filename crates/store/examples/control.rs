@@ -163,7 +163,8 @@ async fn run(tasks: usize) {
     measured.pieces("rerun of what nothing matches", Command::Rerun { filter: none }, &sizes).await;
     measured.pieces("rerun", Command::Rerun { filter: TaskFilter::default() }, &sizes).await;
     for _ in 0..tasks / 10 / BATCH {
-        let out = |task: &ClaimedTask| Record::HandedOut { lease: task.lease, worker: worker(1), at: NOW, began: false };
+        let out =
+            |task: &ClaimedTask| Record::HandedOut { lease: task.lease, worker: worker(1), at: NOW, began: false };
         let claimed = measured.claim(BATCH).await;
         measured.mark_done(&claimed.iter().map(out).collect::<Vec<_>>()).await;
     }

@@ -114,6 +114,8 @@ pub trait Store: Send + Sync {
     async fn tasks(&self, filter: &TaskFilter, after: TaskId, max: usize) -> Result<Vec<TaskRow>, StoreError>;
     /// What lies ahead of a task that is not over; `None` of one that is, or that there is not.
     async fn outlook(&self, task: TaskId) -> Result<Option<Outlook>, StoreError>;
+    /// Who worked on these tasks, in id order; none of a task that there is not.
+    async fn trails(&self, tasks: &[TaskId]) -> Result<Vec<Trail>, StoreError>;
     /// A task with all its attempts, results and messages.
     async fn story(&self, task: TaskId) -> Result<Option<Story>, StoreError>;
     /// The books: counters beside what the rows say (rule A1), the archive's parts in id order for a check against files.

@@ -10,13 +10,14 @@ use crate::limits::{self, PAGE};
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
     DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, Progress, Publication, Service, ServiceSettings,
-    Step, StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
+    Step, StoreError, Story, Summary, TaskFilter, TaskRow, Trail, WorkerNote, WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
 use dispatcher_core::id::{CorpusId, EntryName, LeaseId, ServiceId, TaskId};
 use dispatcher_core::time::TimeMs;
 use rows::{Ids, Rows};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A [`Store`] that forgets everything with the process.
@@ -200,6 +201,12 @@ impl Store for MemoryStore {
 
     async fn outlook(&self, task: TaskId) -> Result<Option<Outlook>, StoreError> {
         Ok(self.rows().outlook(task))
+    }
+
+    async fn trails(&self, tasks: &[TaskId]) -> Result<Vec<Trail>, StoreError> {
+        let rows = self.rows();
+        let tasks: BTreeSet<TaskId> = tasks.iter().copied().collect();
+        Ok(tasks.into_iter().filter_map(|task| rows.trail(task)).collect())
     }
 
     async fn story(&self, task: TaskId) -> Result<Option<Story>, StoreError> {

@@ -10,7 +10,7 @@ pub use control::{
     BookLine, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Named, ServiceChange, Step, WorkerNote,
     WorkerRow,
 };
-pub use dispatcher_core::finalise::{Answer, DispatcherId, PartRef, Record, TaskState};
+pub use dispatcher_core::finalise::{Answer, AttemptFacts, DispatcherId, PartRef, Record, TaskState};
 
 use dispatcher_core::claim::Standing;
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, Run, ServiceId, TaskId, WorkerKey};
@@ -284,6 +284,43 @@ pub struct Outlook {
     pub timeout_ms: Option<SpanMs>,
     /// Until when its open attempt may work, where work on it began.
     pub limit_until: Option<TimeMs>,
+}
+
+/// Who worked on a task, for replies that name their worker and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trail {
+    /// The task, its current run and its newest claim.
+    pub newest: LeaseId,
+    /// Its service.
+    pub service: ServiceId,
+    /// Its attempts, through all its runs, oldest first.
+    pub attempts: Vec<AttemptFacts>,
+}
+
+impl Trail {
+    /// The attempt that a reply of `worker` belongs to (rule C11): the newest one given to that worker, else the newest of
+    /// all.
+    #[must_use]
+    pub fn attempt_of(&self, worker: &str) -> LeaseId {
+        let given = |attempt: &&AttemptFacts| attempt.worker.as_ref().is_some_and(|key| key.name == worker);
+        self.attempts.iter().rev().find(given).map_or(self.newest, |attempt| LeaseId {
+            task: self.newest.task,
+            run: attempt.run,
+            epoch: attempt.epoch,
+        })
+    }
+
+    /// Workers that may still bring a result of an earlier run and could not be told apart from one of this run (rule L8):
+    /// those of the legacy wire whose attempt ended after `since` without a reply of theirs.
+    #[must_use]
+    pub fn worked_earlier(&self, since: TimeMs) -> Vec<String> {
+        let silent = |ending: Option<Ending>| {
+            !matches!(ending, Some(Ending::Accepted | Ending::Superseded | Ending::Unusable | Ending::RetryableCause))
+        };
+        let earlier = self.attempts.iter().filter(|a| a.run < self.newest.run && silent(a.ending));
+        let remembered = earlier.filter(|a| a.ended_at.is_none_or(|at| at >= since));
+        remembered.filter_map(|a| a.worker.as_ref()).filter(|key| key.is_legacy()).map(|key| key.name.clone()).collect()
+    }
 }
 
 /// One attempt in a story.

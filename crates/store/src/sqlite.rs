@@ -25,13 +25,14 @@ mod open;
 mod outlook;
 mod read;
 mod setup;
+mod trail;
 mod workers;
 
 use crate::limits::next_chunk;
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
     DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, Piece, Progress, Publication, Service,
-    ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
+    ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, Trail, WorkerNote, WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
@@ -284,6 +285,11 @@ impl Store for SqliteStore {
 
     async fn outlook(&self, task: TaskId) -> Result<Option<Outlook>, StoreError> {
         self.read(outlook::DOING, move |c| Box::pin(outlook::outlook(c, task))).await
+    }
+
+    async fn trails(&self, tasks: &[TaskId]) -> Result<Vec<Trail>, StoreError> {
+        let tasks = tasks.to_vec();
+        self.read(trail::DOING, move |c| Box::pin(trail::trails(c, tasks))).await
     }
 
     async fn story(&self, task: TaskId) -> Result<Option<Story>, StoreError> {

@@ -3,7 +3,7 @@
 use super::rows::{Filed, Placing, Row, Rows};
 use crate::limits::{CAUSES, worst};
 use crate::model::{
-    AttemptRow, Audit, Difference, Outlook, Publication, ResultRow, Story, Summary, TaskFilter, TaskRow,
+    AttemptRow, Audit, Difference, Outlook, Publication, ResultRow, Story, Summary, TaskFilter, TaskRow, Trail,
 };
 use dispatcher_core::finalise::{AT_ONCE, Tally, TaskState};
 use dispatcher_core::id::{CorpusId, Epoch, LeaseId, ServiceId, TaskId};
@@ -77,6 +77,13 @@ impl Rows {
             timeout_ms: row.facts.timeout_ms,
             limit_until: row.facts.limit_until,
         })
+    }
+
+    pub(super) fn trail(&self, id: TaskId) -> Option<Trail> {
+        let row = self.tasks.get(&id)?;
+        let newest = LeaseId { task: id, run: row.facts.run, epoch: row.facts.epoch };
+        let attempts = self.attempts.range((id, Epoch(0))..=(id, Epoch(u64::MAX))).map(|(_, attempt)| attempt.clone());
+        Some(Trail { newest, service: row.service, attempts: attempts.collect() })
     }
 
     pub(super) fn story(&self, id: TaskId) -> Option<Story> {

@@ -31,5 +31,6 @@ mod results;
 mod sizes;
 mod texts;
 mod times;
+mod trails;
 mod twins;
 mod workers;
