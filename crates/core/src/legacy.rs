@@ -201,7 +201,15 @@ impl LegacyDesk {
         self.asks.contains_key(service)
     }
 
-    fn may_take(&self, peer: PeerId, bytes: u64) -> bool {
+    /// Whether somebody connected has ever asked for it.
+    #[must_use]
+    pub fn is_offered(&self, service: &str) -> bool {
+        self.callers.values().any(|caller| caller.services.contains(service))
+    }
+
+    /// Whether the connection may have one more task, with an input of `bytes`.
+    #[must_use]
+    pub fn may_take(&self, peer: PeerId, bytes: u64) -> bool {
         let fits = |unread: u64, most: u64| unread == 0 || unread.saturating_add(bytes) <= most;
         self.callers.get(&peer).is_some_and(|caller| {
             caller.leases.len() < self.limits.window

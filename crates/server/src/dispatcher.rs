@@ -9,11 +9,14 @@ use crate::clock::Clock;
 use crate::finaliser::names::ResultNames;
 use crate::finaliser::{Finaliser, Parts};
 use crate::http::{Http, Pages};
+use crate::legacy::decode::{self, Undecoded};
+use crate::legacy::sink::{Sink, SinkParts};
 use crate::mailbox::mailbox;
 use crate::meters::Meters;
 use crate::progress::Progress;
 use crate::receiver::Receiver;
 use crate::recovery;
+use crate::report::Delivery;
 use crate::router::{Router, RouterParts};
 use crate::shared::{DrainMode, Shared};
 use crate::stage::{self, HowEnded, StageEnd, StageFailure};
@@ -21,12 +24,13 @@ use crate::wake::Wake;
 use crossbeam_channel::{Receiver as Channel, Sender, bounded, unbounded};
 use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::in_flight::{InFlightSet, Limits};
+use dispatcher_core::legacy::LegacyLimits;
 use dispatcher_core::time::SpanMs;
 use dispatcher_core::token::TokenKey;
 use dispatcher_core::wire::TokenText;
 use dispatcher_store::archive::Archive;
 use dispatcher_store::{DispatcherInfo, Store};
-use dispatcher_transport::socket::{BackendKind, Endpoint};
+use dispatcher_transport::socket::{BackendKind, Endpoint, PullOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +39,8 @@ use std::time::Duration;
 
 /// Reports that wait for the receiver, and again for the finaliser (rule D1).
 const REPORTS_MAX: usize = 10_000;
+/// Threads that read what is in results of the legacy wire.
+const DECODERS: [&str; 2] = ["decoder-0", "decoder-1"];
 
 /// How a dispatcher is set up.
 #[derive(Clone, Debug)]
@@ -49,6 +55,8 @@ pub struct DispatcherConfig {
     pub limits: Limits,
     /// Bounds of the workers' connections.
     pub fleet: FleetLimits,
+    /// The legacy wire.
+    pub legacy: LegacyWire,
     /// What a worker may take from the end of a task's time limit to the end of its processes.
     pub kill_grace: SpanMs,
     /// Claimed tasks held ready for the workers of each service.
@@ -67,6 +75,19 @@ pub struct DispatcherConfig {
     pub task_limit: Option<u64>,
     /// The state folder, in which others can wake this dispatcher.
     pub wake_in: Option<PathBuf>,
+}
+
+/// The legacy wire: requests come where all workers connect, results on a socket of their own (rules W1–W3, W6).
+#[derive(Clone, Debug, Default)]
+pub struct LegacyWire {
+    /// Where results come; `None`: workers of that wire are not served.
+    pub results: Option<Endpoint>,
+    /// The longest result, in bytes. Who sends more is cut off.
+    pub max_result: Option<usize>,
+    /// Bounds of its workers.
+    pub limits: LegacyLimits,
+    /// After how much silence the system asks whether a peer is still there, on both sockets.
+    pub keep_alive: Option<Duration>,
 }
 
 /// Whose the workers are, and so what becomes of them when the dispatcher ends.
@@ -90,6 +111,7 @@ pub struct Dispatcher {
     set: Arc<InFlightSet>,
     progress: Arc<Progress>,
     http: Option<SocketAddr>,
+    results: Option<Endpoint>,
 }
 
 /// How a dispatcher ended.
@@ -146,6 +168,8 @@ impl Dispatcher {
         let (nudges, nudged) = bounded(1);
         let (to_router, orders) = mailbox(config.limits.hard_limit);
 
+        let services = runtime.block_on(store.services()).map_err(lost)?;
+        shared.services.set(services.into_iter().map(|service| (service.name, service.id)));
         shared.routed_at.store(clock.now().0, Ordering::Relaxed);
         let pages = Pages {
             store: Arc::clone(&store),
@@ -179,12 +203,15 @@ impl Dispatcher {
                 Workers::Elsewhere => DrainMode::Received,
             },
         })?;
+        let sink = start_sink(&config, &to_finaliser, &set, &shared, clock)?;
         let receiver =
             Receiver::new(arrivals, to_finaliser, to_router, archive.spool().to_owned(), Arc::clone(&progress), clock);
         let router = RouterParts {
             endpoint: config.endpoint,
             backend: config.backend,
             fleet: config.fleet,
+            legacy: config.legacy.limits,
+            keep_alive: config.legacy.keep_alive,
             key,
             kill_grace: config.kill_grace,
             drain_limit: config.drain_limit,
@@ -198,13 +225,17 @@ impl Dispatcher {
         stage::start("finaliser", &ends_to, || finaliser.run())?;
         stage::start("receiver", &ends_to, || receiver.run())?;
         stage::start("router", &ends_to, || router.run())?;
+        let results = sink.as_ref().map(|sink| sink.socket.endpoint().clone());
+        if let Some(sink) = sink {
+            sink.start(&ends_to)?;
+        }
         let http = config.http.map(|address| start_http(address, pages, &ends_to)).transpose()?;
         if let Some(folder) = &config.wake_in {
             let wake = Wake::listen(folder).map_err(|e| StageFailure::System(format!("no wake socket: {e}")))?;
             let nudges = nudges.clone();
             stage::start("wake", &ends_to, move || wake.run(&nudges))?;
         }
-        Ok(Self { ends, nudges, shared, set, progress, http })
+        Ok(Self { ends, nudges, shared, set, progress, http, results })
     }
 
     /// Something may have become claimable.
@@ -267,6 +298,12 @@ impl Dispatcher {
         self.http
     }
 
+    /// Where results of the legacy wire come.
+    #[must_use]
+    pub const fn results(&self) -> Option<&Endpoint> {
+        self.results.as_ref()
+    }
+
     /// So many lines of the log were dropped so far.
     pub fn note_dropped_lines(&self, lines: u64) {
         self.shared.dropped_lines.store(lines, Ordering::Relaxed);
@@ -289,4 +326,45 @@ fn start_http(address: SocketAddr, pages: Pages, ends: &Sender<StageEnd>) -> Res
     let (http, bound) = Http::listen(address, pages)?;
     stage::start("http", ends, || http.run())?;
     Ok(bound)
+}
+
+/// The sink with its decoders, before they run.
+struct LegacySink {
+    socket: Sink,
+    undecoded: Channel<Undecoded>,
+    finaliser: Sender<Delivery>,
+}
+
+/// Listens for results of the legacy wire, where that is asked for.
+fn start_sink(
+    config: &DispatcherConfig,
+    finaliser: &Sender<Delivery>,
+    set: &Arc<InFlightSet>,
+    shared: &Arc<Shared>,
+    clock: Clock,
+) -> Result<Option<LegacySink>, StageFailure> {
+    let Some(endpoint) = config.legacy.results.clone() else { return Ok(None) };
+    let defaults = PullOptions::default();
+    let options = PullOptions {
+        backend: config.backend,
+        max_message: config.legacy.max_result.unwrap_or(defaults.max_message),
+        keep_alive: config.legacy.keep_alive,
+        ..defaults
+    };
+    let (decoders, undecoded) = unbounded();
+    let (set, shared) = (Arc::clone(set), Arc::clone(shared));
+    let socket = Sink::bind(SinkParts { endpoint, options, decoders, set, shared, clock })?;
+    Ok(Some(LegacySink { socket, undecoded, finaliser: finaliser.clone() }))
+}
+
+impl LegacySink {
+    fn start(self, ends: &Sender<StageEnd>) -> Result<(), StageFailure> {
+        for name in DECODERS {
+            let (undecoded, finaliser) = (self.undecoded.clone(), self.finaliser.clone());
+            stage::start(name, ends, move || decode::run(&undecoded, &finaliser))?;
+        }
+        let socket = self.socket;
+        stage::start("sink", ends, || socket.run())?;
+        Ok(())
+    }
 }

@@ -8,6 +8,7 @@
 //! workers do (rule X1); one turn of the loop does each duty once.
 
 use crate::clock::Clock;
+use crate::legacy::LegacyReply;
 use crate::mailbox::Outlet;
 use crate::meters::Meters;
 use crate::progress::Progress;
@@ -35,6 +36,7 @@ mod bounded;
 mod claims;
 mod commit;
 mod control;
+mod legacy;
 pub mod names;
 mod patience;
 mod publish;
@@ -89,7 +91,7 @@ pub struct Parts {
     pub adopted: Adopted,
     /// How long its workers are waited for.
     pub grace: SpanMs,
-    /// From the end of a task's time limit to when it is cut off.
+    /// From the end of a task's time limit on the v1 wire to when it is cut off.
     pub cut_off: SpanMs,
     /// What is waited for when every task has ended.
     pub drain_when_empty: DrainMode,
@@ -121,6 +123,8 @@ pub struct Finaliser {
     awaited_until: TimeMs,
     /// Workers of the process before this one that have not come back yet.
     expected: HashSet<WorkerKey>,
+    /// Replies of the legacy wire of which only the store can say to which attempt they belong.
+    unattributed: Vec<LegacyReply>,
     publishing: VecDeque<Publication>,
     publish_again_at: TimeMs,
     /// From when on the writer counts as idle again.
@@ -165,6 +169,7 @@ impl Finaliser {
             awaited: HashMap::new(),
             expected: HashSet::new(),
             awaited_until: now,
+            unattributed: Vec::new(),
             publishing: VecDeque::new(),
             publish_again_at: now,
             idle_at: now,
@@ -194,6 +199,7 @@ impl Finaliser {
                 Woken::RouterGone => return self.close(),
             }
             let idle = self.take_what_waits()?;
+            self.attribute()?;
             self.parts.shared.to_finaliser.store(self.parts.deliveries.len(), Ordering::Relaxed);
             self.turn(idle)?;
         }
@@ -220,6 +226,7 @@ impl Finaliser {
 
     /// Everything is received: writes it, publishes what can be, and ends.
     fn close(&mut self) -> Result<(), StageFailure> {
+        self.attribute()?;
         while !self.batch.is_empty() {
             self.write_batch()?;
         }
@@ -278,6 +285,7 @@ impl Finaliser {
                 self.seen(&notes);
                 self.note_workers(notes)?;
             }
+            Delivery::Legacy(reply) => self.take_legacy(*reply)?,
         }
         Ok(())
     }

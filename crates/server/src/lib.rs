@@ -1,7 +1,7 @@
 //! The stages of a dispatcher process and how they start and end.
 //!
 //! **Owns** the threads and channels between sockets and store: the router (sessions, leases, hand-outs), the receiver
-//! (bytes of results), the finaliser (batches, decisions, publication, claims ahead) and the input readers.
+//! (bytes of results), the sink and its decoders (results of the legacy wire), the finaliser (batches, decisions, publication, claims ahead) and the input readers.
 //!
 //! **Refuses to know** command lines, signals, progress bars, and which database or socket library is in use.
 //!
@@ -16,6 +16,7 @@ pub mod finaliser;
 pub mod hooks;
 pub mod http;
 pub mod inputs;
+mod legacy;
 pub mod mailbox;
 pub mod meters;
 pub mod progress;
@@ -27,6 +28,6 @@ pub mod shared;
 pub mod stage;
 pub mod wake;
 
-pub use dispatcher::{Dispatcher, DispatcherConfig, Ended, Workers};
+pub use dispatcher::{Dispatcher, DispatcherConfig, Ended, LegacyWire, Workers};
 pub use finaliser::names::ResultNames;
 pub use shared::DrainMode;

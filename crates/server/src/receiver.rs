@@ -174,7 +174,7 @@ fn whole(reported: Reported, bodies: Vec<Bytes>) -> Delivery {
 }
 
 /// Lower-case hexadecimal.
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

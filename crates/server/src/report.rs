@@ -3,6 +3,7 @@
 //! Owns the messages on the channels router → receiver → finaliser and back to the router. One path forward for
 //! everything, so that what happened first is written first. Knows nothing of how a message is acted on.
 
+use crate::legacy::LegacyReply;
 use bytes::Bytes;
 use dispatcher_core::fleet::{Kept, Piece};
 use dispatcher_core::id::{LeaseId, ServiceId, WorkerKey};
@@ -13,6 +14,7 @@ use dispatcher_core::wire::{AckWord, HoldState, PartSpec};
 use dispatcher_store::{ClaimedTask, Record, WorkerNote};
 use std::path::PathBuf;
 use std::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// From the router to the receiver.
 #[derive(Debug)]
@@ -62,6 +64,8 @@ pub struct Reported {
     pub arrived: Instant,
     /// Keeps the reaper away until the decision (rule R3).
     pub receipt: Option<Receipt>,
+    /// Its place among the bytes of the legacy wire that may be held at once.
+    pub held: Option<OwnedSemaphorePermit>,
 }
 
 /// A result or the reason why there will be none.
@@ -96,6 +100,8 @@ pub enum Delivery {
     Ask(Question),
     /// How the workers are now.
     Workers(Vec<WorkerNote>),
+    /// A reply of the legacy wire.
+    Legacy(Box<LegacyReply>),
 }
 
 /// Where a part's bytes are.
@@ -153,6 +159,8 @@ pub enum Order {
     PieceTaken(Piece),
     /// These are out since before this process began, and are known again (rule S4).
     Adopted(Vec<Work>),
+    /// These of the legacy wire are out since before this process began, with their workers.
+    AdoptedLegacy(Vec<(LeaseId, WorkerKey)>),
     /// A command ended these leases: nobody works on them any longer.
     Revoked {
         /// The leases.
@@ -183,4 +191,7 @@ pub struct Work {
     pub max_in_flight: Option<u32>,
     /// The input's path.
     pub path: PathBuf,
+    /// Workers of the legacy wire that may still bring a result of an earlier run and could not be told apart (rule L8), and
+    /// when they had it last.
+    pub worked_earlier: Vec<(String, TimeMs)>,
 }

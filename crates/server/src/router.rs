@@ -18,12 +18,14 @@ use crossbeam_channel::{Sender, TrySendError};
 use dispatcher_core::fleet::{Fleet, FleetLimits, NoiseKind, WorkerView};
 use dispatcher_core::id::LeaseId;
 use dispatcher_core::in_flight::InFlightSet;
+use dispatcher_core::legacy::{LegacyDesk, LegacyLimits};
 use dispatcher_core::noise::NoiseMeter;
 use dispatcher_core::session::PeerId;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_core::token::TokenKey;
 use dispatcher_store::Record;
-use dispatcher_transport::codec;
+use dispatcher_transport::codec::{self, CodecError};
+use dispatcher_transport::legacy::is_request;
 use dispatcher_transport::socket::{BackendKind, Endpoint, RouterEvent, RouterOptions, RouterSocket};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -33,6 +35,7 @@ use tokio::time::MissedTickBehavior;
 
 mod act;
 mod hand_out;
+mod legacy;
 mod orders;
 mod stock;
 mod workers;
@@ -60,6 +63,10 @@ pub struct RouterParts {
     pub backend: BackendKind,
     /// Bounds of connections and workers.
     pub fleet: FleetLimits,
+    /// Bounds of the workers of the legacy wire.
+    pub legacy: LegacyLimits,
+    /// After how much silence the system asks whether a peer is still there (rule W6).
+    pub keep_alive: Option<Duration>,
     /// Signs and reads tokens.
     pub key: TokenKey,
     /// What a worker may take to end a task's processes.
@@ -84,6 +91,9 @@ pub struct Router {
     runtime: Option<tokio::runtime::Runtime>,
     socket: RouterSocket,
     fleet: Fleet,
+    legacy: LegacyDesk,
+    /// Whether a task went to a worker of the legacy wire last: where both wait they take turns.
+    served_legacy: bool,
     stock: Stock,
     /// The service that a task was handed out of last.
     served_last: String,
@@ -110,7 +120,7 @@ impl Router {
             .enable_all()
             .build()
             .map_err(|e| StageFailure::System(format!("no event loop for the router: {e}")))?;
-        let options = RouterOptions { backend: parts.backend, ..RouterOptions::default() };
+        let options = RouterOptions { backend: parts.backend, keep_alive: parts.keep_alive, ..RouterOptions::default() };
         let socket = runtime
             .block_on(RouterSocket::bind(&parts.endpoint, options))
             .map_err(|e| StageFailure::Socket(e.to_string()))?;
@@ -119,6 +129,8 @@ impl Router {
             .map_err(|e| StageFailure::System(format!("no thread to read inputs: {e}")))?;
         Ok(Self {
             fleet: Fleet::new(parts.fleet.clone(), parts.key.clone()),
+            legacy: LegacyDesk::new(parts.legacy.clone()),
+            served_legacy: false,
             parts,
             runtime: Some(runtime),
             socket,
@@ -145,6 +157,7 @@ impl Router {
             return Err(StageFailure::System("the router was started twice".to_owned()));
         };
         let routed = runtime.block_on(self.route());
+        self.parts.shared.router_over.store(true, Ordering::Release);
         self.flush_all();
         runtime.block_on(self.socket.close(LINGER));
         routed
@@ -193,12 +206,20 @@ impl Router {
         match event {
             // Nothing is owed to a connection before it says hello.
             RouterEvent::Arrived { .. } => {}
-            RouterEvent::Departed { peer } => self.fleet.departed(peer, now, &mut effects),
+            RouterEvent::Departed { peer } => {
+                self.legacy.departed(peer, now);
+                self.fleet.departed(peer, now, &mut effects);
+            }
+            RouterEvent::Message { peer, frames } if is_request(&frames) => return self.request(peer, &frames),
             RouterEvent::Message { peer, frames } => match codec::decode_from_worker(&frames) {
                 Ok((message, with)) => {
                     bodies = with;
                     let length = bodies.iter().map(|body| body.len() as u64).sum();
                     self.fleet.heard(peer, message, length, now, &mut effects);
+                }
+                // What nobody can say the wire of is not answered: a worker of the legacy wire would take it for a task.
+                Err(CodecError::NotV1) if self.fleet.worker_at(peer).is_none() => {
+                    self.count_noise(NoiseKind::Malformed);
                 }
                 Err(e) => {
                     tracing::debug!(peer = peer.0, "a message that cannot be read: {e}");
@@ -217,6 +238,7 @@ impl Router {
         let mut effects = Vec::new();
         self.fleet.tick(now, &mut effects);
         self.act(effects, &[])?;
+        self.tick_legacy(now)?;
         self.give_up_slow_reads(now)?;
         self.resume()?;
         self.note_workers(now)?;
@@ -310,14 +332,17 @@ impl Router {
         let mut workers = self.fleet.workers();
         let through = match mode {
             DrainMode::WorkersLeft => workers.all(|worker| worker.peer.is_none()),
-            DrainMode::InFlight => self.waiting.is_empty() && workers.all(|worker| worker.leases == 0),
+            DrainMode::InFlight => {
+                self.waiting.is_empty() && self.legacy.awaited() == 0 && workers.all(|worker| worker.leases == 0)
+            }
             // What has not begun comes back in a moment, or with the worker after the next start.
             DrainMode::Received => {
                 let settled = |worker: WorkerView<'_>| {
                     worker.answering == 0
                         && (worker.peer.is_none() || worker.begun == worker.leases || spent(GIVE_BACK_LIMIT))
                 };
-                self.waiting.is_empty() && workers.all(settled)
+                // The legacy wire has no outbox: what is awaited there comes now or is computed again.
+                self.waiting.is_empty() && self.legacy.awaited() == 0 && workers.all(settled)
             }
         };
         let limit = SpanMs(u64::try_from(self.parts.drain_limit.as_millis()).unwrap_or(u64::MAX));

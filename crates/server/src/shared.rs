@@ -26,6 +26,10 @@ pub struct Shared {
     pub stock: Stocked,
     /// Services that a connected worker can do.
     pub offered: Offered,
+    /// Every service by its name, so that nobody on the way of a result asks the store (rule G7).
+    pub services: KnownServices,
+    /// Set when the router has ended: nothing that awaits a result is left.
+    pub router_over: AtomicBool,
     /// Set while nothing may be leased: the store is away, the disk is full.
     pub holding: AtomicBool,
     /// Set when everything was imported: the end is when every task has ended.
@@ -97,6 +101,22 @@ impl Stocked {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ServiceId, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Every service by its name.
+#[derive(Debug, Default)]
+pub struct KnownServices(Mutex<HashMap<String, ServiceId>>);
+
+impl KnownServices {
+    /// Replaces the list.
+    pub fn set(&self, services: impl Iterator<Item = (String, ServiceId)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = services.collect();
+    }
+
+    /// The service of that name.
+    pub fn id_of(&self, name: &str) -> Option<ServiceId> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 }
 

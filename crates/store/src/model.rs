@@ -311,15 +311,15 @@ impl Trail {
     }
 
     /// Workers that may still bring a result of an earlier run and could not be told apart from one of this run (rule L8):
-    /// those of the legacy wire whose attempt ended after `since` without a reply of theirs.
+    /// those of the legacy wire whose attempt ended without a reply of theirs, and when it did.
     #[must_use]
-    pub fn worked_earlier(&self, since: TimeMs) -> Vec<String> {
+    pub fn worked_earlier(&self) -> Vec<(String, TimeMs)> {
         let silent = |ending: Option<Ending>| {
             !matches!(ending, Some(Ending::Accepted | Ending::Superseded | Ending::Unusable | Ending::RetryableCause))
         };
         let earlier = self.attempts.iter().filter(|a| a.run < self.newest.run && silent(a.ending));
-        let remembered = earlier.filter(|a| a.ended_at.is_none_or(|at| at >= since));
-        remembered.filter_map(|a| a.worker.as_ref()).filter(|key| key.is_legacy()).map(|key| key.name.clone()).collect()
+        let of_legacy = earlier.filter_map(|a| Some((a.worker.as_ref().filter(|key| key.is_legacy())?, a.ended_at)));
+        of_legacy.map(|(key, at)| (key.name.clone(), at.unwrap_or(TimeMs(i64::MAX)))).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Messages of the v1 wire over the sockets: the codec and the boundary put together.
+//! Messages of both wires over the sockets: the codecs and the boundary put together.
 //!
 //! Owns what both need to know of each other: that a `want` lets the wanted bytes come on top of what its worker may send
 //! of its own accord.
@@ -15,6 +15,11 @@ pub fn send_to_worker(router: &mut RouterSocket, peer: PeerId, message: &ToWorke
         router.expect(peer, length.saturating_add(MAX_HEADER as u64));
     }
     router.try_send(peer, encode_to_worker(message, bodies))
+}
+
+/// Sends `frames` of the legacy wire to the worker at `peer`, or says at once why not.
+pub fn send_legacy(router: &mut RouterSocket, peer: PeerId, frames: Vec<Bytes>) -> Sent {
+    router.try_send(peer, frames)
 }
 
 /// Sends `message` with `bodies` to the dispatcher, or says at once why not.

@@ -10,7 +10,7 @@ use dispatcher_core::batch::Urgency;
 use dispatcher_core::id::{LeaseId, WorkerKey};
 use dispatcher_core::lease::{Grant, LeaseStart, Terms, ToldApart};
 use dispatcher_core::report::{Ending, Message, Severity};
-use dispatcher_core::time::TimeMs;
+use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::{OpenLease, Record, WorkerNote};
 
 impl Finaliser {
@@ -19,20 +19,30 @@ impl Finaliser {
         let adopted = std::mem::take(&mut self.parts.adopted);
         self.expected = adopted.expected;
         let now = self.now();
-        let mut out = Vec::with_capacity(adopted.leases.len());
+        let (mut out, mut legacy) = (Vec::with_capacity(adopted.leases.len()), Vec::new());
         for open in adopted.leases {
             self.put_in_flight(&open, now)?;
             let service = self.services.iter().find(|service| service.id == open.task.service).cloned();
             out.extend(service.and_then(|service| self.known_work(&service, &open.task)));
-            self.awaited.insert(open.task.lease, open);
+            match open.worker {
+                // That wire has no word for what a worker holds: it is waited for until its time limit.
+                Some(worker) if worker.is_legacy() => legacy.push((open.task.lease, worker)),
+                worker => {
+                    self.awaited.insert(open.task.lease, OpenLease { worker, ..open });
+                }
+            }
         }
         self.awaited_until = now.after(self.parts.grace);
-        if out.is_empty() { Ok(()) } else { self.order(Order::Adopted(out)) }
+        if !out.is_empty() {
+            self.order(Order::Adopted(out))?;
+        }
+        if legacy.is_empty() { Ok(()) } else { self.order(Order::AdoptedLegacy(legacy)) }
     }
 
     fn put_in_flight(&self, open: &OpenLease, now: TimeMs) -> Result<(), StageFailure> {
         let task = &open.task;
         let budget = self.services.iter().find(|service| service.id == task.service).map_or(1, |s| s.settings.budget);
+        let is_legacy = open.worker.as_ref().is_some_and(WorkerKey::is_legacy);
         let grant = Grant {
             lease: task.lease,
             worker: open.worker.clone(),
@@ -40,9 +50,9 @@ impl Finaliser {
                 service: task.service,
                 budget,
                 timeout: task.timeout_ms,
-                start: LeaseStart::AtBegun,
-                cut_off: self.parts.cut_off,
-                told_apart: ToldApart::ByToken,
+                start: if is_legacy { LeaseStart::Now } else { LeaseStart::AtBegun },
+                cut_off: if is_legacy { SpanMs::ZERO } else { self.parts.cut_off },
+                told_apart: if is_legacy { ToldApart::ByWorker } else { ToldApart::ByToken },
             },
             retries: task.charged,
             freed: 0,

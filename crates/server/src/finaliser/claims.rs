@@ -8,8 +8,10 @@ use crate::meters::Meters;
 use crate::report::{Order, Work};
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
+use dispatcher_core::id::{Run, TaskId};
 use dispatcher_core::time::TimeMs;
 use dispatcher_store::{Claim, ClaimedTask, Record, Service};
+use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -69,10 +71,29 @@ impl Finaliser {
         }
         hooks::pass("claimed");
         let count = claimed.len();
-        let work: Vec<Work> = claimed.into_iter().filter_map(|task| self.work(service, task)).collect();
+        let mut work: Vec<Work> = claimed.into_iter().filter_map(|task| self.work(service, task)).collect();
+        self.name_who_worked_earlier(&mut work)?;
         self.parts.shared.stock.add(service.id, work.len());
         self.order(Order::Claimed(work))?;
         Ok(count)
+    }
+
+    /// Tasks of a later run are not for workers of the legacy wire that may still bring a result of an earlier one (rule L8).
+    fn name_who_worked_earlier(&self, work: &mut [Work]) -> Result<(), StageFailure> {
+        let of_later_runs = work.iter().map(|work| work.task.lease).filter(|lease| lease.run > Run::FIRST);
+        let tasks: Vec<TaskId> = of_later_runs.map(|lease| lease.task).collect();
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let trails = self.patiently(|store| {
+            let tasks = tasks.clone();
+            async move { store.trails(&tasks).await }
+        })?;
+        let mut earlier: HashMap<TaskId, _> = trails.iter().map(|t| (t.newest.task, t.worked_earlier())).collect();
+        for work in work {
+            work.worked_earlier = earlier.remove(&work.task.lease.task).unwrap_or_default();
+        }
+        Ok(())
     }
 
     /// A claimed task with all that is needed to hand it out. One of a corpus that is not known goes back, and is asked
@@ -103,6 +124,7 @@ impl Finaliser {
             result_cap: service.settings.result_cap,
             max_in_flight: service.settings.max_in_flight,
             path,
+            worked_earlier: Vec::new(),
             task: task.clone(),
         };
         self.names.insert(task.lease.task, name);
@@ -112,6 +134,7 @@ impl Finaliser {
     /// Reads the services and corpora; they are few.
     pub(super) fn learn_names(&mut self) -> Result<(), StageFailure> {
         self.services = self.patiently(|store| async move { store.services().await })?;
+        self.parts.shared.services.set(self.services.iter().map(|service| (service.name.clone(), service.id)));
         let corpora = self.patiently(|store| async move { store.corpora().await })?;
         self.corpora = corpora.into_iter().map(|corpus| (corpus.id, corpus)).collect();
         Ok(())

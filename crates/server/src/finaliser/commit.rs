@@ -233,7 +233,7 @@ impl Finaliser {
             tracing::info!(requeued, dead, forgotten, "swept");
         }
         for taken in sweep.requeued.into_iter().chain(sweep.dead) {
-            let why = overdue();
+            let why = why_due(&taken);
             self.order(Order::Cut { lease: taken.lease, why: why.details.clone() })?;
             self.batch.push(Pending::Record(expired(taken, why, now), None), Urgency::Prompt, now);
         }
@@ -256,7 +256,12 @@ fn expired(taken: Taken, why: Message, at: TimeMs) -> Record {
     }
 }
 
-fn overdue() -> Message {
+/// Why a lease fell due: nothing usable came of it, or nothing at all (rules R8, X3).
+fn why_due(taken: &Taken) -> Message {
+    let told = taken.retry.run.reason.as_deref().filter(|_| taken.ending == Ending::Unusable);
+    if let Some(told) = told {
+        return told.clone();
+    }
     Message {
         severity: Severity::Fatal,
         category: "timeout".to_owned(),

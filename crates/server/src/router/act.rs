@@ -100,6 +100,7 @@ impl Router {
             at: now,
             arrived: Instant::now(),
             receipt: self.parts.set.receipt(lease),
+            held: None,
         };
         let size = reported.parts.iter().filter(|p| p.name == PART_RESULT).map(|p| p.size).max().unwrap_or(0);
         if let Some(cap) = self.out.get(&lease).map(|work| work.result_cap).filter(|cap| size > *cap) {
@@ -152,7 +153,7 @@ impl Router {
     }
 
     /// An attempt ended without a result.
-    fn ended(
+    pub(super) fn ended(
         &mut self,
         lease: LeaseId,
         worker: &WorkerKey,
@@ -197,7 +198,7 @@ fn above_cap(mut reported: Reported, size: u64, cap: u64) -> Arrival {
 }
 
 /// A reason that the dispatcher saw itself.
-fn own(what: &str, details: &str) -> Message {
+pub(super) fn own(what: &str, details: &str) -> Message {
     Message {
         severity: Severity::Error,
         category: "dispatcher".to_owned(),

@@ -5,6 +5,7 @@
 use super::stock::Loaded;
 use super::{Router, StageFailure};
 use crate::report::Work;
+use dispatcher_core::id::WorkerKey;
 use dispatcher_core::lease::{Grant, LeaseRefusal, LeaseStart, Terms, ToldApart};
 use dispatcher_core::session::PeerId;
 use dispatcher_core::wire::ToWorker;
@@ -16,7 +17,7 @@ use std::sync::atomic::Ordering;
 const HAND_OUTS_A_TURN: usize = 64;
 
 /// What came of one hand-out.
-enum HandOut {
+pub(super) enum HandOut {
     /// The task is on its way.
     Done,
     /// This worker cannot take it; another may.
@@ -68,6 +69,11 @@ impl Router {
         if self.is_at_its_cap(&first.work) {
             return Ok(None);
         }
+        if self.is_legacys_turn(service)
+            && let Some(outcome) = self.hand_out_legacy(service)?
+        {
+            return Ok(Some(outcome));
+        }
         let Some(peer) = self.fleet.next_taker(service) else { return Ok(None) };
         let Some(loaded) = self.stock.pop(service) else { return Ok(None) };
         self.try_hand_out(peer, loaded).map(Some)
@@ -95,16 +101,7 @@ impl Router {
             cut_off: self.parts.kill_grace.plus(self.parts.fleet.dead_after),
             told_apart: ToldApart::ByToken,
         };
-        let grant = Grant {
-            lease,
-            worker: Some((*worker).clone()),
-            terms,
-            retries: task.charged,
-            freed: 0,
-            cause: task.last_cause.clone(),
-            reason: None,
-        };
-        let leased = match self.parts.set.lease(grant, now) {
+        let leased = match self.parts.set.lease(grant(&loaded.work, &worker, terms), now) {
             Ok(leased) => leased,
             Err(refusal) => return self.refused(loaded, &refusal),
         };
@@ -118,29 +115,31 @@ impl Router {
             limit_ms: leased.limit.0,
             attempt: lease.epoch.attempt(),
         };
-        if !self.send(peer, &message, loaded.body.as_slice()) {
+        let small = loaded.body.as_ref().filter(|body| body.len() as u64 <= self.parts.fleet.inline_max).cloned();
+        if !self.send(peer, &message, small.as_slice()) {
             self.parts.set.undo(lease, now);
             let mut effects = Vec::new();
             self.fleet.unsent(peer, now, &mut effects);
             self.act(effects, &[])?;
             return Ok(self.put_back(loaded, HandOut::NotThisOne));
         }
+        self.served_legacy = false;
         self.fleet.sent(peer, lease, task.input_size, now);
         self.parts.shared.stock.take(loaded.work.task.service);
         self.out.insert(lease, loaded.work);
         crate::hooks::pass("handed_out");
-        self.note(Record::HandedOut { lease, worker: (*worker).clone(), at: now })?;
+        self.note(Record::HandedOut { lease, worker: (*worker).clone(), at: now, began: false })?;
         Ok(HandOut::Done)
     }
 
     /// The task goes to the front of its queue, uncharged.
-    fn put_back(&mut self, loaded: Loaded, what: HandOut) -> HandOut {
+    pub(super) fn put_back(&mut self, loaded: Loaded, what: HandOut) -> HandOut {
         self.stock.push_front(loaded);
         what
     }
 
     /// The set refuses: at the limit the task waits; a claim that is out of date goes back to the store.
-    fn refused(&mut self, loaded: Loaded, refusal: &LeaseRefusal) -> Result<HandOut, StageFailure> {
+    pub(super) fn refused(&mut self, loaded: Loaded, refusal: &LeaseRefusal) -> Result<HandOut, StageFailure> {
         match refusal {
             LeaseRefusal::Saturated { .. } => Ok(self.put_back(loaded, HandOut::Stop)),
             LeaseRefusal::HardLimit { .. } => Err(StageFailure::HardLimit(refusal.to_string())),
@@ -151,5 +150,19 @@ impl Router {
                 Ok(HandOut::Done)
             }
         }
+    }
+}
+
+/// The claim of a task as a lease for `worker`.
+pub(super) fn grant(work: &Work, worker: &WorkerKey, terms: Terms) -> Grant {
+    let task = &work.task;
+    Grant {
+        lease: task.lease,
+        worker: Some(worker.clone()),
+        terms,
+        retries: task.charged,
+        freed: 0,
+        cause: task.last_cause.clone(),
+        reason: None,
     }
 }

@@ -18,12 +18,16 @@ impl Router {
             }
             Order::Answer { lease, word, why } => {
                 self.out.remove(&lease);
+                self.over_legacy(lease);
                 self.fleet.ack(lease, word, why, &mut effects);
             }
             Order::Cut { lease, why } => return self.cut(lease, &why),
             Order::Holds { worker, keep, drop } => self.fleet.settle(&worker, &keep, &drop, &mut effects),
             Order::PieceTaken(piece) => self.fleet.taken(&piece, now, &mut effects),
             Order::Adopted(work) => self.out.extend(work.into_iter().map(|work| (work.task.lease, work))),
+            Order::AdoptedLegacy(leases) => {
+                leases.into_iter().for_each(|(lease, worker)| self.legacy.adopted(lease, worker, now));
+            }
             Order::Revoked { leases, why } => return self.revoked(leases, &why),
             Order::Drain => return self.drain(),
             Order::GiveBack(service) => return self.give_back(|work| work.task.service == service),
@@ -34,6 +38,7 @@ impl Router {
     /// A worker is to stop working on a lease.
     pub(super) fn cut(&mut self, lease: LeaseId, why: &str) -> Result<(), StageFailure> {
         self.out.remove(&lease);
+        self.cut_legacy(lease);
         let mut effects = Vec::new();
         self.fleet.cancel(lease, why.to_owned(), &mut effects);
         self.act(effects, &[])
@@ -58,7 +63,10 @@ impl Router {
         self.give_back(|_| true)?;
         let mut effects = Vec::new();
         self.fleet.drain(&mut effects);
-        self.act(effects, &[])
+        self.act(effects, &[])?;
+        let mut effects = Vec::new();
+        self.legacy.drain(&mut effects);
+        self.act_legacy(effects)
     }
 
     /// Claimed tasks that no worker has and that are `meant` go back, uncharged.

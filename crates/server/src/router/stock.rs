@@ -105,6 +105,28 @@ impl Stock {
         Some(loaded)
     }
 
+    /// Takes the task at `at` in the queue of a service.
+    pub(super) fn take_at(&mut self, service: &str, at: usize) -> Option<Loaded> {
+        let loaded = self.ready.get_mut(service)?.remove(at)?;
+        self.less_ahead(service, loaded.bytes());
+        Some(loaded)
+    }
+
+    /// Puts a task back to where it was.
+    pub(super) fn put_at(&mut self, at: usize, loaded: Loaded) {
+        *self.ahead.entry(loaded.work.service.clone()).or_default() += loaded.bytes();
+        let queue = self.ready.entry(loaded.work.service.clone()).or_default();
+        queue.insert(at.min(queue.len()), loaded);
+    }
+
+    /// Tasks whose inputs were only checked, and are no larger than `most`, are to be read.
+    pub(super) fn read_again(&mut self, service: &str, most: u64) {
+        let Some(queue) = self.ready.get_mut(service) else { return };
+        let again = split_off(queue, |loaded| loaded.body.is_none() && loaded.work.task.input_size <= most);
+        let unread = self.unread.entry(service.to_owned()).or_default();
+        again.collect::<Vec<_>>().into_iter().rev().for_each(|loaded| unread.push_front(loaded.work));
+    }
+
     /// A task waits again, before all others.
     pub(super) fn push_front(&mut self, loaded: Loaded) {
         *self.ahead.entry(loaded.work.service.clone()).or_default() += loaded.bytes();
@@ -154,10 +176,12 @@ impl Router {
     }
 
     fn read_more_of(&mut self, service: &str) {
+        // What is larger is only checked: on the v1 wire its worker fetches it.
+        let legacy_max = if self.legacy.is_offered(service) { self.legacy.limits().unread_each } else { 0 };
+        let most = self.parts.fleet.inline_max.max(legacy_max);
         while self.stock.ahead.get(service).is_none_or(|ahead| *ahead < AHEAD_MAX) {
             let Some(work) = self.stock.unread.get_mut(service).and_then(VecDeque::pop_front) else { return };
-            let small = work.task.input_size <= self.parts.fleet.inline_max;
-            let size = if small { work.task.input_size } else { 0 };
+            let size = if work.task.input_size <= most { work.task.input_size } else { 0 };
             let tag = Tag::Load(work.task.lease);
             if !self.start_read(tag, &work, 0, usize::try_from(size).unwrap_or(0)) {
                 self.stock.unread.entry(service.to_owned()).or_default().push_front(work);
@@ -234,8 +258,8 @@ impl Router {
         }
         match (answer.tag, answer.outcome) {
             (Tag::Load(lease), Ok(bytes)) => {
-                if let Some((work, _)) = self.stock.loading.remove(&lease) {
-                    let body = (work.task.input_size <= self.parts.fleet.inline_max).then_some(bytes);
+                if let Some((work, read)) = self.stock.loading.remove(&lease) {
+                    let body = (work.task.input_size == read).then_some(bytes);
                     self.stock.ready.entry(work.service.clone()).or_default().push_back(Loaded { work, body });
                 }
             }

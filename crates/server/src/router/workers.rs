@@ -20,8 +20,10 @@ impl Router {
     /// Tells which services somebody can do, so that they are claimed for.
     pub(super) fn offer(&self) {
         let connected = || self.fleet.workers().filter(|worker| worker.peer.is_some());
-        self.parts.shared.workers.store(connected().count(), Ordering::Relaxed);
-        let services: BTreeSet<String> = connected().flat_map(|worker| worker.services.iter().cloned()).collect();
+        let count = connected().count() + self.legacy.workers().count();
+        self.parts.shared.workers.store(count, Ordering::Relaxed);
+        let mut services: BTreeSet<String> = connected().flat_map(|worker| worker.services.iter().cloned()).collect();
+        services.extend(self.legacy.workers().flat_map(|worker| worker.services.iter().cloned()));
         if self.parts.shared.offered.set(services) {
             // One waiting nudge says as much as many.
             let _ = self.parts.nudges.try_send(());
@@ -51,7 +53,14 @@ impl Router {
             connected: worker.peer.is_some(),
             heard_at: TimeMs(now.0.saturating_sub(i64::try_from(worker.silent.0).unwrap_or(i64::MAX))),
         });
-        let notes = notes.collect();
+        let legacy = self.legacy.workers().map(|worker| WorkerNote {
+            worker: (**worker.worker).clone(),
+            services: worker.services.iter().cloned().collect(),
+            slots: 1,
+            connected: true,
+            heard_at: worker.heard_at,
+        });
+        let notes = notes.chain(legacy).collect();
         self.pass_on(Arrival::Workers(notes))
     }
 }
