@@ -9,7 +9,7 @@
 //!
 //! The wire has no sign of life but the connection itself. A worker whose connection is gone has a grace to come back under
 //! its name; then its leases are lost. One that went within a moment of a hand-out may never have got it, so that costs
-//! nothing. Leases of a worker that came back wait for their time limit.
+//! nothing, also where it comes back. Its other leases wait for their time limit then.
 //!
 //! **Invariants**: a request is answered once, by a task or by "nothing now", after [`LegacyLimits::patience`] at the latest;
 //! a connection never has more than [`LegacyLimits::window`] open leases; whatever a peer can grow has a cap; when all have
@@ -130,6 +130,20 @@ impl Default for LegacyLimits {
             asks: 64,
             unread_each: 64 * 1024 * 1024,
             unread_all: 256 * 1024 * 1024,
+        }
+    }
+}
+
+impl Out {
+    /// Whether its worker got it, as far as anybody can know: its connection was there long enough after the hand-out.
+    fn was_delivered(&self, delivery: SpanMs) -> bool {
+        self.away.is_none_or(|away| away.since(self.handed_at) >= delivery)
+    }
+
+    /// A worker of that name is here again. What it may never have got it does not go on with.
+    fn come_back(&mut self, delivery: SpanMs) {
+        if self.was_delivered(delivery) {
+            self.away = None;
         }
     }
 }
@@ -279,7 +293,10 @@ impl LegacyDesk {
         for lease in caller.leases {
             if let Some(out) = self.out.get_mut(&lease) {
                 (out.peer, out.bytes) = (None, 0);
-                out.away = (!is_elsewhere).then_some(now);
+                out.away = Some(now);
+                if is_elsewhere {
+                    out.come_back(self.limits.delivery);
+                }
             }
         }
     }
@@ -302,8 +319,7 @@ impl LegacyDesk {
         let lost: Vec<_> = self.out.iter().filter(|(_, out)| gone(out)).map(|(lease, _)| *lease).collect();
         for lease in lost {
             if let Some(out) = self.out.remove(&lease) {
-                let stayed = out.away.map_or(SpanMs::ZERO, |away| away.since(out.handed_at));
-                let delivered = stayed >= self.limits.delivery;
+                let delivered = out.was_delivered(self.limits.delivery);
                 effects.push(LegacyEffect::Lost { worker: out.worker, lease, delivered });
             }
         }
@@ -349,7 +365,7 @@ impl LegacyDesk {
     /// A worker of that name is here again: what it had when it went is its own still.
     fn welcome_back(&mut self, worker: &WorkerKey) {
         for out in self.out.values_mut().filter(|out| out.worker.name == worker.name) {
-            out.away = None;
+            out.come_back(self.limits.delivery);
         }
     }
 

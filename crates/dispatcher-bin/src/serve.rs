@@ -83,6 +83,10 @@ pub struct ServeFlags {
     #[arg(long, value_name = "ENDPOINT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
+    /// Where results of existing CorTeX workers come: an endpoint, off, or auto [default: auto, port 51696].
+    #[arg(long, value_name = "ENDPOINT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub legacy_results: Option<String>,
     /// Which implementation of the sockets: omq or zeromq [default: omq].
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -280,6 +284,7 @@ fn dispatcher_config(args: &ServeArgs, settings: &Settings, state: &StateDir) ->
         host: host(),
         limits: settings.limits(),
         fleet: settings.fleet(),
+        legacy: settings.legacy()?,
         kill_grace: millis(settings.kill_grace),
         claim_ahead: settings.claim_ahead,
         store_patience: settings.store_patience,
@@ -295,7 +300,9 @@ fn dispatcher_config(args: &ServeArgs, settings: &Settings, state: &StateDir) ->
 /// At the start it is not a part that died: what was asked for cannot be had.
 fn could_not_start(failure: &StageFailure) -> anyhow::Error {
     match failure {
-        StageFailure::Socket(why) => Exit::usage(format!("{why}; choose another address with --listen")),
+        StageFailure::Socket(why) => {
+            Exit::usage(format!("{why}; choose another address with --listen or --legacy-results"))
+        }
         StageFailure::System(why) => Exit::usage(why.clone()),
         other => Exit::with(exit::of_failure(other), other.to_string()),
     }
@@ -308,7 +315,8 @@ async fn greet(store: &dyn Store, dispatcher: &Dispatcher, listen: &str, state: 
         store.services().await.map_err(|e| store_error(&e))?.into_iter().map(|service| service.name).collect();
     let http = dispatcher.http().map_or_else(|| "off".to_owned(), |address| format!("http://{address}"));
     let (state, tasks) = (state.path().display(), crate::views::words::counts(&tasks));
-    tracing::info!(%listen, http, %state, services = services.join(","), "serving: {tasks}");
+    let legacy = dispatcher.results().map_or_else(|| "off".to_owned(), ToString::to_string);
+    tracing::info!(%listen, legacy_results = legacy, http, %state, services = services.join(","), "serving: {tasks}");
     if services.is_empty() {
         tracing::info!(
             "nothing to do yet: `dispatcher import DIR --service NAME` adds tasks, and `dispatcher worker --service NAME \

@@ -10,7 +10,9 @@ pub use said::Said;
 use crate::exit::Exit;
 use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::in_flight::Limits;
+use dispatcher_core::legacy::LegacyLimits;
 use dispatcher_core::time::SpanMs;
+use dispatcher_server::LegacyWire;
 use dispatcher_store::ServiceChange;
 use dispatcher_transport::socket::BackendKind;
 use figment::Figment;
@@ -27,6 +29,9 @@ pub const FILE: &str = "dispatcher.toml";
 /// Where workers connect unless something else is said: the port that existing workers know.
 pub const LISTEN: &str = "tcp://127.0.0.1:51695";
 
+/// Where results of existing workers come unless something else is said: the port that they know.
+const LEGACY_RESULTS: &str = "tcp://127.0.0.1:51696";
+
 /// Tasks that may be claimed ahead: more would only wait in memory.
 const CLAIM_AHEAD_MAX: usize = 100_000;
 
@@ -41,6 +46,16 @@ pub struct Settings {
     pub listen: String,
     /// Which implementation of the sockets: `omq`, or `zeromq` on this machine only.
     pub backend: BackendKind,
+    /// Where results of existing CorTeX workers come: an endpoint, `off`, or `auto`: port 51696 where `listen` is the
+    /// default, and nowhere else.
+    pub legacy_results: String,
+    /// Open tasks of one such connection.
+    pub legacy_window: usize,
+    /// The largest input and result of such a worker, which travels in one message.
+    pub legacy_max: bytesize::ByteSize,
+    /// After how much silence the system asks whether a peer is still there; `0s`: as the system has it.
+    #[serde(with = "span")]
+    pub keep_alive: Duration,
     /// Where health, readiness and metrics are shown: an address and port on this machine, or `off`.
     pub http: String,
     /// What becomes of results: `files`, or `none` where workers put them away themselves.
@@ -132,6 +147,10 @@ impl Default for Settings {
         Self {
             listen: LISTEN.to_owned(),
             backend: BackendKind::default(),
+            legacy_results: "auto".to_owned(),
+            legacy_window: LegacyLimits::default().window,
+            legacy_max: bytesize::ByteSize::mib(64),
+            keep_alive: Duration::ZERO,
             http: "127.0.0.1:51697".to_owned(),
             archive: ArchiveKind::Files,
             results: PathBuf::from("results"),
@@ -195,6 +214,11 @@ impl Settings {
         if !(1..=CLAIM_AHEAD_MAX).contains(&self.claim_ahead) {
             return Err(Exit::usage(format!("claim_ahead must be from 1 to {CLAIM_AHEAD_MAX}")));
         }
+        if self.legacy_window == 0 || self.legacy_max.as_u64() == 0 {
+            return Err(Exit::usage(
+                "legacy_window and legacy_max must be more than nothing; legacy_results = \"off\" serves no such workers",
+            ));
+        }
         for (name, service) in &self.services {
             let nothing = service.limit == Some(Duration::ZERO)
                 || service.budget == Some(0)
@@ -222,6 +246,34 @@ impl Settings {
     pub fn fleet(&self) -> FleetLimits {
         let dead_after = millis(self.dead_after);
         FleetLimits { beat: millis(self.beat), dead_after, stuck_after: dead_after, ..FleetLimits::default() }
+    }
+
+    /// The legacy wire.
+    pub fn legacy(&self) -> anyhow::Result<LegacyWire> {
+        let results = match self.legacy_results.as_str() {
+            "off" => None,
+            "auto" if self.listen == LISTEN => Some(LEGACY_RESULTS.to_owned()),
+            "auto" => None,
+            named => Some(named.to_owned()),
+        };
+        let results = results.map(|place| {
+            place.parse().map_err(|e| {
+                let how = format!("write it like {LEGACY_RESULTS}, auto, or off");
+                Exit::usage(format!("legacy_results is {place:?}: {e}; {how}"))
+            })
+        });
+        let largest = self.legacy_max.as_u64();
+        Ok(LegacyWire {
+            results: results.transpose()?,
+            max_result: usize::try_from(largest).ok(),
+            limits: LegacyLimits {
+                window: self.legacy_window,
+                unread_each: largest,
+                unread_all: largest.saturating_mul(4),
+                ..LegacyLimits::default()
+            },
+            keep_alive: (!self.keep_alive.is_zero()).then_some(self.keep_alive),
+        })
     }
 
     /// Where the pages are shown, if anywhere.

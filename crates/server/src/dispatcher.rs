@@ -210,7 +210,7 @@ impl Dispatcher {
             endpoint: config.endpoint,
             backend: config.backend,
             fleet: config.fleet,
-            legacy: config.legacy.limits,
+            legacy: config.legacy.results.is_some().then_some(config.legacy.limits),
             keep_alive: config.legacy.keep_alive,
             key,
             kill_grace: config.kill_grace,

@@ -25,6 +25,7 @@ use dispatcher_core::report::Message;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::archive::Archive;
 use dispatcher_store::{CommandId, Corpus, DispatcherId, OpenLease, Publication, Record, Service, Store};
+use legacy::TakenAway;
 use names::ResultNames;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -125,6 +126,8 @@ pub struct Finaliser {
     expected: HashSet<WorkerKey>,
     /// Replies of the legacy wire of which only the store can say to which attempt they belong.
     unattributed: Vec<LegacyReply>,
+    /// Leases that commands took away from workers of the legacy wire.
+    taken_away: HashMap<TaskId, Vec<TakenAway>>,
     publishing: VecDeque<Publication>,
     publish_again_at: TimeMs,
     /// From when on the writer counts as idle again.
@@ -170,6 +173,7 @@ impl Finaliser {
             expected: HashSet::new(),
             awaited_until: now,
             unattributed: Vec::new(),
+            taken_away: HashMap::new(),
             publishing: VecDeque::new(),
             publish_again_at: now,
             idle_at: now,

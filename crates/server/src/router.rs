@@ -63,8 +63,8 @@ pub struct RouterParts {
     pub backend: BackendKind,
     /// Bounds of connections and workers.
     pub fleet: FleetLimits,
-    /// Bounds of the workers of the legacy wire.
-    pub legacy: LegacyLimits,
+    /// Bounds of the workers of the legacy wire; `None`: they are not served, since nobody takes their results.
+    pub legacy: Option<LegacyLimits>,
     /// After how much silence the system asks whether a peer is still there (rule W6).
     pub keep_alive: Option<Duration>,
     /// Signs and reads tokens.
@@ -120,7 +120,8 @@ impl Router {
             .enable_all()
             .build()
             .map_err(|e| StageFailure::System(format!("no event loop for the router: {e}")))?;
-        let options = RouterOptions { backend: parts.backend, keep_alive: parts.keep_alive, ..RouterOptions::default() };
+        let options =
+            RouterOptions { backend: parts.backend, keep_alive: parts.keep_alive, ..RouterOptions::default() };
         let socket = runtime
             .block_on(RouterSocket::bind(&parts.endpoint, options))
             .map_err(|e| StageFailure::Socket(e.to_string()))?;
@@ -129,7 +130,7 @@ impl Router {
             .map_err(|e| StageFailure::System(format!("no thread to read inputs: {e}")))?;
         Ok(Self {
             fleet: Fleet::new(parts.fleet.clone(), parts.key.clone()),
-            legacy: LegacyDesk::new(parts.legacy.clone()),
+            legacy: LegacyDesk::new(parts.legacy.clone().unwrap_or_default()),
             served_legacy: false,
             parts,
             runtime: Some(runtime),

@@ -2,7 +2,7 @@
 
 use super::{Attribution, InFlightSet, Receipt, Reply};
 use crate::claim::Standing;
-use crate::id::{LeaseId, ServiceId};
+use crate::id::{LeaseId, ServiceId, WorkerKey};
 use crate::lease::LeaseRefusal;
 use crate::report::{Message, Status};
 use crate::slot::{self, Accepted, Answered, Dropped, Found, Landing, NoResult, Slot, TakenBack};
@@ -259,6 +259,14 @@ impl InFlightSet {
         let slot = entry.value().as_ref().filter(|slot| !is_wrong_service(slot, reply))?;
         let attempt = slot.attempts.iter().rev().find(|attempt| attempt.worker.name == name)?;
         Some(LeaseId { task: reply.task, run: attempt.run, epoch: attempt.epoch })
+    }
+
+    /// Who has or had a lease, where memory knows it.
+    #[must_use]
+    pub fn worker_of(&self, lease: LeaseId) -> Option<WorkerKey> {
+        let entry = self.slots.get(&lease.task)?;
+        let attempts = &entry.value().as_ref()?.attempts;
+        attempts.iter().find(|a| (a.run, a.epoch) == (lease.run, lease.epoch)).map(|attempt| attempt.worker.clone())
     }
 
     /// What memory has of a lease: enough to sort out what is hopeless before its bytes are written down.

@@ -151,6 +151,20 @@ fn who_comes_back_under_its_name_goes_on_with_what_it_had_and_with_a_window_of_i
     assert_eq!(desk.awaited(), 3);
 }
 
+// Rules A2, L9. Case F02.
+#[test]
+fn what_a_worker_may_never_have_got_is_not_waited_for_though_it_comes_back() {
+    let mut desk = desk();
+    ask(&mut desk, A, "a", 0);
+    desk.sent(A, "html", lease(1), 1, TimeMs(0));
+    desk.departed(A, TimeMs(10));
+    ask(&mut desk, B, "a", 20);
+    desk.sent(B, "html", lease(2), 1, TimeMs(30));
+    let worker = Arc::new(WorkerKey::legacy("a"));
+    assert_eq!(tick(&mut desk, 5_010), [LegacyEffect::Lost { worker, lease: lease(1), delivered: false }]);
+    assert_eq!(desk.awaited(), 1);
+}
+
 // Rule S1.
 #[test]
 fn at_a_drain_whoever_waits_or_asks_is_told_that_there_is_nothing() {

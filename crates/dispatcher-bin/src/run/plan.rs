@@ -12,7 +12,7 @@ use dispatcher_core::id::{CorpusId, ServiceId};
 use dispatcher_core::in_flight::Limits;
 use dispatcher_core::time::SpanMs;
 use dispatcher_core::wire::TokenText;
-use dispatcher_server::{DispatcherConfig, ResultNames};
+use dispatcher_server::{DispatcherConfig, LegacyWire, ResultNames};
 use dispatcher_store::archive::files::{FileArchive, FileArchiveOptions, Layout};
 use dispatcher_store::sqlite::{Durability, SqliteOptions};
 use dispatcher_store::{ServiceSettings, Store};
@@ -114,6 +114,7 @@ impl Plan {
             host: crate::run::workers::host(),
             limits: Limits::default(),
             fleet: FleetLimits::default(),
+            legacy: LegacyWire::default(),
             kill_grace: span(self.kill_grace),
             claim_ahead: (slots * CLAIM_AHEAD_PER_SLOT).min(CLAIM_AHEAD_MAX),
             store_patience: Duration::from_secs(300),

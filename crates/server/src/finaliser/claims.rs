@@ -8,10 +8,8 @@ use crate::meters::Meters;
 use crate::report::{Order, Work};
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
-use dispatcher_core::id::{Run, TaskId};
 use dispatcher_core::time::TimeMs;
 use dispatcher_store::{Claim, ClaimedTask, Record, Service};
-use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -76,24 +74,6 @@ impl Finaliser {
         self.parts.shared.stock.add(service.id, work.len());
         self.order(Order::Claimed(work))?;
         Ok(count)
-    }
-
-    /// Tasks of a later run are not for workers of the legacy wire that may still bring a result of an earlier one (rule L8).
-    fn name_who_worked_earlier(&self, work: &mut [Work]) -> Result<(), StageFailure> {
-        let of_later_runs = work.iter().map(|work| work.task.lease).filter(|lease| lease.run > Run::FIRST);
-        let tasks: Vec<TaskId> = of_later_runs.map(|lease| lease.task).collect();
-        if tasks.is_empty() {
-            return Ok(());
-        }
-        let trails = self.patiently(|store| {
-            let tasks = tasks.clone();
-            async move { store.trails(&tasks).await }
-        })?;
-        let mut earlier: HashMap<TaskId, _> = trails.iter().map(|t| (t.newest.task, t.worked_earlier())).collect();
-        for work in work {
-            work.worked_earlier = earlier.remove(&work.task.lease.task).unwrap_or_default();
-        }
-        Ok(())
     }
 
     /// A claimed task with all that is needed to hand it out. One of a corpus that is not known goes back, and is asked

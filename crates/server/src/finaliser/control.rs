@@ -82,6 +82,7 @@ impl Finaliser {
         crate::hooks::pass("commanded");
         let Step { changed, revoked, outcome } = step;
         for lease in &revoked {
+            self.remember_taken_away(*lease, now);
             self.parts.set.settle(*lease, &Settlement::Cancelled, now);
             self.awaited.remove(lease);
             self.names.remove(&lease.task);

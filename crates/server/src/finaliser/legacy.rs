@@ -1,26 +1,73 @@
 //! Replies of the legacy wire: to which attempt each belongs, and what it means.
 //!
-//! Owns the attribution (rules C11–C13): memory knows the worker of an attempt that it leased; for all else the store is
-//! asked, once a turn for all that came. From then on a reply is like one of the v1 wire.
+//! Owns the attribution (rules C11–C13): memory knows the worker of an attempt that it leased; leases that a command took
+//! away are remembered here; for all else the store is asked, once a turn for all that came. From then on a reply is like one
+//! of the v1 wire.
 
 use super::{Finaliser, Pending};
 use crate::legacy::{LegacyReply, LegacySaid};
-use crate::report::{Order, PartBytes, Reported, Reporting};
+use crate::report::{Order, PartBytes, Reported, Reporting, Work};
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
 use dispatcher_core::id::{Epoch, LeaseId, Run, TaskId, WorkerKey};
 use dispatcher_core::in_flight::Reply;
 use dispatcher_core::report::{Message, Severity, Status};
 use dispatcher_core::slot::{Answered, NoResult};
+use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_core::wire::AckWord;
 use dispatcher_store::Trail;
 use std::collections::HashMap;
 
+/// So many leases that a command took away are remembered before old ones are looked for.
+const REMEMBERED: usize = 10_000;
+
+/// A lease that a command took away from a worker of the legacy wire, which may still bring its result.
+#[derive(Debug)]
+pub(super) struct TakenAway {
+    worker: String,
+    lease: LeaseId,
+    at: TimeMs,
+}
+
 impl Finaliser {
+    /// A command took this lease away. Its worker knows nothing of that, and the note of its hand-out may still be on its way
+    /// to the store (rules C6, L8).
+    pub(super) fn remember_taken_away(&mut self, lease: LeaseId, at: TimeMs) {
+        let Some(worker) = self.parts.set.worker_of(lease).filter(WorkerKey::is_legacy) else { return };
+        if self.taken_away.len() >= REMEMBERED {
+            let window = SpanMs(u64::try_from(self.parts.set.limits().window_ms).unwrap_or(0));
+            self.taken_away.retain(|_, taken| taken.iter().any(|taken| at.since(taken.at) < window));
+        }
+        self.taken_away.entry(lease.task).or_default().push(TakenAway { worker: worker.name, lease, at });
+    }
+
+    /// Tasks of a later run are not for workers that may still bring a result of an earlier one (rule L8).
+    pub(super) fn name_who_worked_earlier(&self, work: &mut [Work]) -> Result<(), StageFailure> {
+        let of_later_runs = work.iter().map(|work| work.task.lease).filter(|lease| lease.run > Run::FIRST);
+        let tasks: Vec<TaskId> = of_later_runs.map(|lease| lease.task).collect();
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let trails = self.patiently(|store| {
+            let tasks = tasks.clone();
+            async move { store.trails(&tasks).await }
+        })?;
+        let mut earlier: HashMap<TaskId, _> = trails.iter().map(|t| (t.newest.task, t.worked_earlier())).collect();
+        for work in work {
+            let LeaseId { task, run, .. } = work.task.lease;
+            work.worked_earlier = earlier.remove(&task).unwrap_or_default();
+            let taken_away = self.taken_away.get(&task).into_iter().flatten().filter(|taken| taken.lease.run < run);
+            work.worked_earlier.extend(taken_away.map(|taken| (taken.worker.clone(), taken.at)));
+        }
+        Ok(())
+    }
+
     /// Takes a reply, or keeps it until the store is asked whose it is.
     pub(super) fn take_legacy(&mut self, reply: LegacyReply) -> Result<(), StageFailure> {
         let given = Reply::by_worker(reply.task, &reply.worker, reply.service);
-        match self.parts.set.given_to_worker(given) {
+        let taken_away =
+            self.taken_away.get(&reply.task).and_then(|taken| taken.iter().rfind(|t| t.worker == reply.worker));
+        match self.parts.set.given_to_worker(given).or_else(|| taken_away.map(|taken| taken.lease)) {
             Some(lease) => self.attributed(reply, lease),
             None => {
                 self.unattributed.push(reply);
@@ -33,6 +80,10 @@ impl Finaliser {
     pub(super) fn attribute(&mut self) -> Result<(), StageFailure> {
         if self.unattributed.is_empty() {
             return Ok(());
+        }
+        // What is about to be written may say whose they are.
+        while !self.batch.is_empty() {
+            self.write_batch()?;
         }
         let replies = std::mem::take(&mut self.unattributed);
         let mut tasks: Vec<TaskId> = replies.iter().map(|reply| reply.task).collect();

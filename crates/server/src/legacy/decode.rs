@@ -71,11 +71,7 @@ fn read(file: Bytes) -> Result<LegacySaid, Message> {
     }
     // The library is not ours, and the bytes are anybody's.
     let log = catch_unwind(|| read_log(&file)).unwrap_or_else(|_| Err(unreadable("it cannot be read")))?;
-    let part = PartSpec {
-        name: PART_RESULT.to_owned(),
-        size: file.len() as u64,
-        sha256: hex(&Sha256::digest(&file)),
-    };
+    let part = PartSpec { name: PART_RESULT.to_owned(), size: file.len() as u64, sha256: hex(&Sha256::digest(&file)) };
     let verdict = match log.retryable {
         Some(cause) => Reporting::Retryable(cause),
         None => Reporting::Result(log.status),

@@ -33,6 +33,10 @@ impl Router {
                 return Ok(());
             }
         };
+        if self.parts.legacy.is_none() {
+            self.count_noise(NoiseKind::NoHello);
+            return self.act_legacy(vec![LegacyEffect::SayNothingNow { peer }]);
+        }
         let identity = self.socket.identity(peer).cloned().unwrap_or_default();
         let (now, mut effects) = (self.now(), Vec::new());
         let is_known = self.legacy.worker_at(peer).is_some();
@@ -65,7 +69,11 @@ impl Router {
                     let (ending, what, why) = if delivered {
                         (Ending::WorkerLost, "worker_lost", "the worker's connection is gone, and it did not come back")
                     } else {
-                        (Ending::Undeliverable, "not_held", "the worker's connection was gone a moment after the task went out")
+                        (
+                            Ending::Undeliverable,
+                            "not_held",
+                            "the worker's connection was gone a moment after the task went out",
+                        )
                     };
                     tracing::warn!(%worker, task = lease.task.0, "a worker of the legacy wire is lost");
                     self.ended(lease, &worker, ending, delivered, super::act::own(what, why))?;
@@ -77,8 +85,7 @@ impl Router {
 
     /// Whether a worker of the legacy wire waits for a task of the service, and it is its turn.
     pub(super) fn is_legacys_turn(&self, service: &str) -> bool {
-        self.legacy.is_asked_for(service)
-            && !(self.served_legacy && self.fleet.next_taker(service).is_some())
+        self.legacy.is_asked_for(service) && !(self.served_legacy && self.fleet.next_taker(service).is_some())
     }
 
     /// Hands the first task of a service that it may have to the worker that has waited longest.
@@ -112,7 +119,8 @@ impl Router {
             !worked && loaded.body.is_some()
         };
         let found = queue.iter().enumerate().skip(from).take(LOOK_MAX).find(|(_, loaded)| may_have(loaded));
-        let found = found.filter(|(_, loaded)| self.legacy.may_take(peer, loaded.work.task.input_size)).map(|(at, _)| at);
+        let found =
+            found.filter(|(_, loaded)| self.legacy.may_take(peer, loaded.work.task.input_size)).map(|(at, _)| at);
         if found.is_none() && queue.iter().take(LOOK_MAX).any(|l| l.body.is_none() && l.work.task.input_size <= most) {
             self.stock.read_again(service, most);
             self.read_more();
@@ -123,7 +131,9 @@ impl Router {
     /// Leases, sends, notes; or undoes (rules L1, L2, L9).
     fn try_hand_out_legacy(&mut self, peer: PeerId, loaded: Loaded) -> Result<Tried, StageFailure> {
         let now = self.now();
-        let Some(worker) = self.legacy.worker_at(peer).cloned() else { return Ok(Tried::NotThisTask(Box::new(loaded))) };
+        let Some(worker) = self.legacy.worker_at(peer).cloned() else {
+            return Ok(Tried::NotThisTask(Box::new(loaded)));
+        };
         let terms = Terms {
             service: loaded.work.task.service,
             budget: loaded.work.budget,

@@ -10,7 +10,7 @@ use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_core::token::TokenKey;
 use dispatcher_core::wire::{AckWord, FromWorker, Hold, PROTO, ToWorker, TokenText};
 use dispatcher_server::inputs::mtime_of;
-use dispatcher_server::{Dispatcher, DispatcherConfig, DrainMode, Ended, ResultNames, Workers};
+use dispatcher_server::{Dispatcher, DispatcherConfig, DrainMode, Ended, LegacyWire, ResultNames, Workers};
 use dispatcher_store::archive::{FileArchive, FileArchiveOptions, Layout};
 use dispatcher_store::{
     Command, CommandOutcome, CommandPage, Entry, MemoryStore, ServiceSettings, Store, StoreError, Story, Summary,
@@ -52,6 +52,7 @@ pub struct Setup {
     pub endpoint: Option<Endpoint>,
     pub store: Arc<dyn Store>,
     pub fleet: FleetLimits,
+    pub legacy: LegacyWire,
     pub limits: Limits,
     pub service: ServiceSettings,
     pub inputs: usize,
@@ -66,6 +67,7 @@ impl Default for Setup {
             endpoint: None,
             store: Arc::new(MemoryStore::new()),
             fleet: FleetLimits::default(),
+            legacy: LegacyWire::default(),
             limits: Limits::default(),
             service: ServiceSettings::default(),
             inputs: 1,
@@ -111,6 +113,7 @@ impl Place {
             host: "here".to_owned(),
             limits: setup.limits,
             fleet: setup.fleet,
+            legacy: setup.legacy,
             kill_grace: SpanMs(100),
             claim_ahead: 256,
             store_patience: Duration::from_secs(1),
@@ -178,6 +181,26 @@ impl Place {
         let entries: Vec<Entry> = names.map(|i| Entry { priority, ..input(&inputs, i) }).collect();
         self.runtime.block_on(async {
             let service = self.store.put_service(service, &ServiceSettings::default()).await.unwrap();
+            let corpus = self.store.put_corpus("inputs", inputs.as_os_str().as_bytes()).await.unwrap();
+            self.store.import(service.id, corpus.id, &entries).await.unwrap();
+        });
+        self.dispatcher.nudge();
+    }
+
+    /// Imports inputs of these sizes.
+    pub fn import_sized(&self, sizes: &[usize]) {
+        let inputs = self.dir.path().join("in");
+        let entry = |(n, size): (usize, &usize)| {
+            let path = inputs.join(format!("{n:06}"));
+            let bytes: Vec<u8> = (0..*size).map(|at| u8::try_from((at + n) % 251).unwrap()).collect();
+            std::fs::write(&path, bytes).unwrap();
+            let meta = std::fs::metadata(&path).unwrap();
+            let name = EntryName(format!("{n:06}").into_bytes());
+            Entry { name, size: meta.len(), mtime_ns: mtime_of(&meta), priority: 0 }
+        };
+        let entries: Vec<Entry> = sizes.iter().enumerate().map(entry).collect();
+        self.runtime.block_on(async {
+            let service = self.store.put_service(SERVICE, &ServiceSettings::default()).await.unwrap();
             let corpus = self.store.put_corpus("inputs", inputs.as_os_str().as_bytes()).await.unwrap();
             self.store.import(service.id, corpus.id, &entries).await.unwrap();
         });

@@ -95,7 +95,12 @@ mod tests {
 
     #[test]
     fn sending_functions_are_called_in_one_file() {
-        let elsewhere = [include_str!("omq.rs"), include_str!("omq/router.rs"), include_str!("omq/dealer.rs"), include_str!("omq/pull.rs")];
+        let elsewhere = [
+            include_str!("omq.rs"),
+            include_str!("omq/router.rs"),
+            include_str!("omq/dealer.rs"),
+            include_str!("omq/pull.rs"),
+        ];
         for source in elsewhere {
             let product = source.split("#[cfg(test)]").next().unwrap_or_default();
             for call in ["socket.send", "socket.try_send", "send_to(", "send_many(", ".sink("] {

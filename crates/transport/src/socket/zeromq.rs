@@ -62,7 +62,12 @@ mod tests {
 
     #[test]
     fn sending_functions_are_called_in_one_file() {
-        let elsewhere = [include_str!("zeromq.rs"), include_str!("zeromq/router.rs"), include_str!("zeromq/dealer.rs"), include_str!("zeromq/pull.rs")];
+        let elsewhere = [
+            include_str!("zeromq.rs"),
+            include_str!("zeromq/router.rs"),
+            include_str!("zeromq/dealer.rs"),
+            include_str!("zeromq/pull.rs"),
+        ];
         for source in elsewhere {
             let product = source.split("#[cfg(test)]").next().unwrap_or_default();
             for name in ["SocketSend", "prelude", "socket.send", ".split()"] {

@@ -37,7 +37,8 @@ fn messages_of_any_frames_arrive_in_order_and_to_the_byte() {
         let (endpoint, mut pull) = pull().await;
         let mut push = RawPeer::push(&endpoint).await;
         let large = vec![7; MIB / 2];
-        let sent: [&[&[u8]]; 4] = [&[b"w", b"s", b"1", b"x"], &[b""], &[b"w", b"s", b"2", &large, &[], b"end"], &[b"a"]];
+        let sent: [&[&[u8]]; 4] =
+            [&[b"w", b"s", b"1", b"x"], &[b""], &[b"w", b"s", b"2", &large, &[], b"end"], &[b"a"]];
         for message in sent {
             push.write(&encoded(message)).await;
         }

@@ -74,7 +74,9 @@ impl Bench {
                 self.take(decision, lease.epoch);
                 return None;
             }
-            Step::HandOut(back) => Record::HandedOut { lease: recall(back)?, worker: worker(), at: self.now, began: false },
+            Step::HandOut(back) => {
+                Record::HandedOut { lease: recall(back)?, worker: worker(), at: self.now, began: false }
+            }
             Step::Begin(back) => Record::Began { lease: recall(back)?, at: self.now },
             Step::Result(back, status) => result(recall(back)?, *status),
             Step::End(back, ending, began) => ended(recall(back)?, *ending, *began, "why"),
