@@ -88,6 +88,10 @@ struct Caller {
     leases: BTreeSet<LeaseId>,
     unread: u64,
     heard_at: TimeMs,
+    /// Its queue was full: nothing is given to it before the next tick.
+    full: bool,
+    /// Answers of "nothing now" for which its queue had no room.
+    owed: usize,
 }
 
 /// A request that waits.
@@ -130,6 +134,21 @@ impl Default for LegacyLimits {
             asks: 64,
             unread_each: 64 * 1024 * 1024,
             unread_all: 256 * 1024 * 1024,
+        }
+    }
+}
+
+impl Caller {
+    const fn new(worker: Arc<WorkerKey>, now: TimeMs) -> Self {
+        Self {
+            worker,
+            services: BTreeSet::new(),
+            asks: 0,
+            leases: BTreeSet::new(),
+            unread: 0,
+            heard_at: now,
+            full: false,
+            owed: 0,
         }
     }
 }
@@ -182,8 +201,7 @@ impl LegacyDesk {
         if is_new {
             let worker = Arc::new(worker_of(identity, peer));
             self.welcome_back(&worker);
-            let (services, leases) = (BTreeSet::new(), BTreeSet::new());
-            self.callers.insert(peer, Caller { worker, services, asks: 0, leases, unread: 0, heard_at: now });
+            self.callers.insert(peer, Caller::new(worker, now));
         }
         let Some(caller) = self.callers.get_mut(&peer) else { return false };
         caller.heard_at = now;
@@ -226,7 +244,8 @@ impl LegacyDesk {
     pub fn may_take(&self, peer: PeerId, bytes: u64) -> bool {
         let fits = |unread: u64, most: u64| unread == 0 || unread.saturating_add(bytes) <= most;
         self.callers.get(&peer).is_some_and(|caller| {
-            caller.leases.len() < self.limits.window
+            !caller.full
+                && caller.leases.len() < self.limits.window
                 && fits(caller.unread, self.limits.unread_each)
                 && fits(self.unread, self.limits.unread_all)
         })
@@ -249,9 +268,23 @@ impl LegacyDesk {
         self.out.insert(lease, Out { worker, peer: Some(peer), bytes, handed_at: now, away: None });
     }
 
-    /// The socket did not take the task: the peer is gone or does not read. Its request is forgotten (rule L9).
-    pub fn unsent(&mut self, peer: PeerId, service: &str) {
+    /// The socket did not take the task, because the peer is gone: its request is forgotten (rule L9).
+    pub fn gone(&mut self, peer: PeerId, service: &str) {
         self.take_ask(peer, service);
+    }
+
+    /// The socket did not take the task, because the peer does not read: its request waits on (rule L9).
+    pub fn full(&mut self, peer: PeerId) {
+        if let Some(caller) = self.callers.get_mut(&peer) {
+            caller.full = true;
+        }
+    }
+
+    /// The socket had no room for the answer of [`LegacyEffect::SayNothingNow`]; it is given at the next tick.
+    pub fn not_told(&mut self, peer: PeerId) {
+        if let Some(caller) = self.callers.get_mut(&peer) {
+            caller.owed = caller.owed.saturating_add(1);
+        }
     }
 
     /// A lease that was out before this process began. It waits for its limit.
@@ -304,6 +337,11 @@ impl LegacyDesk {
     /// Time has passed: requests that waited long enough are told that there is nothing, and who did not come back is lost.
     pub fn tick(&mut self, now: TimeMs, effects: &mut Vec<LegacyEffect>) {
         let is_over = |since: TimeMs, span: SpanMs| now < since || now.since(since) >= span;
+        for (peer, caller) in &mut self.callers {
+            caller.full = false;
+            let owed = std::mem::take(&mut caller.owed);
+            effects.extend(std::iter::repeat_n(LegacyEffect::SayNothingNow { peer: *peer }, owed));
+        }
         let mut told = Vec::new();
         for queue in self.asks.values_mut() {
             queue.retain(|ask| {

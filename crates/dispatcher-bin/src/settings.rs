@@ -395,6 +395,24 @@ mod tests {
         }
     }
 
+    // Rules W3, W6.
+    #[test]
+    fn existing_workers_find_the_two_ports_that_they_know_unless_something_else_is_said() {
+        let of = |settings: Settings| settings.legacy().map(|legacy| legacy.results.map(|place| place.to_string()));
+        let defaults = Settings::default();
+        assert_eq!(defaults.listen, "tcp://127.0.0.1:51695");
+        assert_eq!(of(defaults.clone()).unwrap().as_deref(), Some("tcp://127.0.0.1:51696"));
+        let elsewhere = Settings { listen: "tcp://127.0.0.1:6000".to_owned(), ..defaults.clone() };
+        assert_eq!(of(elsewhere.clone()).unwrap(), None);
+        let said = |place: &str| Settings { legacy_results: place.to_owned(), ..elsewhere.clone() };
+        assert_eq!(of(said("tcp://127.0.0.1:6001")).unwrap().as_deref(), Some("tcp://127.0.0.1:6001"));
+        assert_eq!(of(Settings { legacy_results: "off".to_owned(), ..defaults.clone() }).unwrap(), None);
+        assert!(of(said("port 5")).is_err());
+        assert_eq!(defaults.legacy().unwrap().keep_alive, None, "the system's own");
+        let idle = Duration::from_secs(60);
+        assert_eq!(Settings { keep_alive: idle, ..defaults }.legacy().unwrap().keep_alive, Some(idle));
+    }
+
     #[test]
     fn pages_without_a_password_are_shown_on_this_machine_only() {
         let at = |http: &str| Settings { http: http.to_owned(), ..Settings::default() }.http();

@@ -1,12 +1,13 @@
 //! Figures from one run on this machine: core and store by criterion, `dispatcher run` beside `xargs -P2`, `dispatcher serve`
-//! beside the bare sockets; or this tree beside another commit.
+//! beside the bare sockets, on both wires; or this tree beside another commit.
 //!
-//! **Owns** what is measured and the one table. `criterion` reads what the benches left, `processes` and `pipeline` run
+//! **Owns** what is measured and the one table. `criterion` reads what the benches left, `processes`, `pipeline` and `legacy` run
 //! programs, `compare` two builds in turns. **Refuses to know** what is fast enough: figures are for people.
 
 mod compare;
 mod criterion;
 mod histogram;
+mod legacy;
 mod pipeline;
 mod processes;
 
@@ -25,6 +26,9 @@ const COMPARISON: &str = "run";
 /// What `--only` calls the server with echoing workers.
 const PIPELINE: &str = "serve";
 
+/// What `--only` calls the server with workers of the legacy wire.
+const LEGACY: &str = "legacy";
+
 /// What `cargo xtask bench` takes.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -34,7 +38,8 @@ pub(crate) struct Options {
     /// Prints the figures as JSON on standard output, everything else on standard error.
     #[arg(long)]
     json: bool,
-    /// Only the benches whose name contains this; `run` is the comparison with xargs alone, `serve` the server alone.
+    /// Only the benches whose name contains this; `run` is the comparison with xargs alone, `serve` the server alone,
+    /// `legacy` the server with workers of the legacy wire.
     #[arg(long)]
     only: Option<String>,
     /// Compares this tree with another commit instead: both are built, and measured in turns.
@@ -59,11 +64,14 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if let Some(reference) = &options.compare {
         return print(&compare::measure(workspace, reference, options.quick)?, options.json);
     }
-    if only.is_none_or(|only| only != COMPARISON && only != PIPELINE) {
+    if only.is_none_or(|only| ![COMPARISON, PIPELINE, LEGACY].contains(&only)) {
         figures.extend(criterion::measure(workspace, &BENCHED, options.quick, only)?);
     }
     if only.is_none_or(|only| only == PIPELINE) {
         figures.extend(pipeline::measure(workspace, options.quick)?);
+    }
+    if only.is_none_or(|only| only == LEGACY) {
+        figures.extend(legacy::measure(workspace, options.quick)?);
     }
     if only.is_none_or(|only| only == COMPARISON) {
         figures.extend(processes::measure(workspace, options.quick)?);

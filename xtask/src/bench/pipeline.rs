@@ -49,10 +49,24 @@ impl Programs {
         workspace.cargo().args(["build", "--release", "-p", "dispatcher-bin", "--locked"]).onto_stderr().run()?;
         workspace
             .cargo()
-            .args(["build", "--release", "-p", "dispatcher-transport", "--examples", "--locked"])
+            .args([
+                "build",
+                "--release",
+                "-p",
+                "dispatcher-transport",
+                "-p",
+                "dispatcher-store",
+                "--examples",
+                "--locked",
+            ])
             .onto_stderr()
             .run()?;
         Ok(Self::in_target(&workspace.target()?.join("release")))
+    }
+
+    /// One of the programs that only measuring needs.
+    pub(super) fn example(&self, name: &str) -> PathBuf {
+        self.echo.with_file_name(name)
     }
 
     /// The program itself.
@@ -103,7 +117,7 @@ pub(super) fn measure(workspace: &Workspace, quick: bool) -> Result<Vec<Figure>>
 }
 
 /// Tasks of one measurement.
-fn tasks(size: u64, quick: bool) -> u32 {
+pub(super) fn tasks(size: u64, quick: bool) -> u32 {
     let most = if quick { 2_000 } else { 10_000 };
     u32::try_from(BYTES_MOST / size.max(1)).unwrap_or(u32::MAX).clamp(1, most)
 }
@@ -136,7 +150,7 @@ fn raw(programs: &Programs, backend: &str, workers: u32, size: u64, quick: bool)
 }
 
 /// The rate in what a program says of itself.
-fn said_rate(text: &str) -> Option<f64> {
+pub(super) fn said_rate(text: &str) -> Option<f64> {
     text.rsplit_once(" tasks/s")?.0.rsplit(' ').next()?.parse().ok()
 }
 
@@ -165,7 +179,7 @@ pub(super) struct Place<'p> {
 }
 
 /// A running server; killed when it goes.
-struct Server {
+pub(super) struct Server {
     child: Child,
     http: String,
     _stderr: BufReader<ChildStderr>,
@@ -196,14 +210,14 @@ impl<'p> Place<'p> {
 
     /// Tasks a second until every task has ended, and the server's peak memory in MB.
     pub(super) fn rate(&self, backend: &str, archive: &str, workers: u32) -> Result<(f64, f64)> {
-        let server = self.serve(backend, archive)?;
+        let server = self.serve_on(backend, archive)?;
         let rate = self.echo(backend, workers, None)?;
         Ok((rate, server.peak_mb()))
     }
 
     /// Half of the results, and 99 of 100, are durable within so many milliseconds.
     fn durable(&self, backend: &str, archive: &str, workers: u32, rate: Option<f64>) -> Result<(f64, f64)> {
-        let server = self.serve(backend, archive)?;
+        let server = self.serve_on(backend, archive)?;
         self.echo(backend, workers, rate)?;
         let page = server.page("/metrics")?;
         let [p50, p99] =
@@ -223,14 +237,23 @@ impl<'p> Place<'p> {
         Ok(serde_json::from_slice::<Echoed>(&output.stdout)?.tasks_per_s)
     }
 
-    fn size(&self) -> Result<u64> {
+    pub(super) const fn tasks(&self) -> u32 {
+        self.tasks
+    }
+
+    pub(super) fn size(&self) -> Result<u64> {
         Ok(fs::metadata(self.dir.path().join("in/000/000000"))?.len())
     }
 
-    fn serve(&self, backend: &str, archive: &str) -> Result<Server> {
+    fn serve_on(&self, backend: &str, archive: &str) -> Result<Server> {
+        let endpoint = endpoint(self.sockets.path());
+        self.serve(&["--listen", &endpoint, "--backend", backend, "--archive", archive])
+    }
+
+    /// Starts a server with these arguments.
+    pub(super) fn serve(&self, args: &[&str]) -> Result<Server> {
         let mut command = self.command();
-        command.args(["serve", "--http", "127.0.0.1:0", "--listen", &endpoint(self.sockets.path())]);
-        command.args(["--backend", backend, "--archive", archive]).stderr(Stdio::piped());
+        command.args(["serve", "--http", "127.0.0.1:0"]).args(args).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start the dispatcher")?;
         let mut stderr = BufReader::new(child.stderr.take().context("it has a standard error")?);
         let mut line = String::new();
@@ -245,7 +268,7 @@ impl<'p> Place<'p> {
         Ok(Server { child, http, _stderr: stderr })
     }
 
-    fn command(&self) -> Command {
+    pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.programs.dispatcher);
         command.current_dir(self.dir.path()).stdin(Stdio::null()).env_remove("RUST_LOG");
         command
@@ -253,11 +276,11 @@ impl<'p> Place<'p> {
 }
 
 impl Server {
-    fn peak_mb(&self) -> f64 {
+    pub(super) fn peak_mb(&self) -> f64 {
         f64::from(super::processes::peak_memory_kb(&self.child)) / 1024.0
     }
 
-    fn page(&self, path: &str) -> Result<String> {
+    pub(super) fn page(&self, path: &str) -> Result<String> {
         let mut stream = TcpStream::connect(&self.http)?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;
         let mut page = String::new();

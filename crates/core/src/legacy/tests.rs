@@ -84,6 +84,23 @@ fn a_connection_has_no_more_leases_than_its_window_and_one_that_ends_makes_room(
     assert_eq!((desk.awaited(), desk.next_taker("html", 1)), (1, Some(A)));
 }
 
+// Rule L9.
+#[test]
+fn who_does_not_read_keeps_its_place_and_is_answered_when_it_does() {
+    let mut desk = desk();
+    ask(&mut desk, A, "a", 0);
+    ask(&mut desk, B, "b", 0);
+    desk.full(A);
+    assert_eq!(desk.next_taker("html", 1), Some(B));
+    assert_eq!(tick(&mut desk, 1), []);
+    assert_eq!(desk.next_taker("html", 1), Some(A), "and it was first");
+    desk.gone(A, "html");
+    assert_eq!(desk.next_taker("html", 1), Some(B));
+    desk.not_told(B);
+    assert_eq!(tick(&mut desk, 2), [LegacyEffect::SayNothingNow { peer: B }]);
+    assert_eq!(tick(&mut desk, 3), []);
+}
+
 // Case F31.
 #[test]
 fn bytes_on_their_way_are_bounded_and_a_single_task_always_fits() {

@@ -61,8 +61,9 @@ impl Router {
         for effect in effects {
             match effect {
                 LegacyEffect::SayNothingNow { peer } => {
-                    // Who does not read it asks again, or is gone.
-                    let _ = link::send_legacy(&mut self.socket, peer, encode_nothing_now());
+                    if link::send_legacy(&mut self.socket, peer, encode_nothing_now()) == Sent::Full {
+                        self.legacy.not_told(peer);
+                    }
                 }
                 LegacyEffect::Lost { worker, lease, delivered } => {
                     self.out.remove(&lease);
@@ -149,14 +150,16 @@ impl Router {
         }
         let (lease, service) = (loaded.work.task.lease, loaded.work.service.clone());
         let input = loaded.body.clone().unwrap_or_default();
-        match link::send_legacy(&mut self.socket, peer, encode_task(lease.task, input)) {
-            Sent::Sent => {}
-            Sent::Full | Sent::Gone => {
-                self.parts.set.undo(lease, now);
-                self.legacy.unsent(peer, &service);
-                self.count_noise(NoiseKind::QueueFull);
-                return Ok(Tried::As(self.put_back(loaded, HandOut::NotThisOne)));
+        let sent = link::send_legacy(&mut self.socket, peer, encode_task(lease.task, input));
+        if sent != Sent::Sent {
+            self.parts.set.undo(lease, now);
+            if sent == Sent::Full {
+                self.legacy.full(peer)
+            } else {
+                self.legacy.gone(peer, &service)
             }
+            self.count_noise(NoiseKind::QueueFull);
+            return Ok(Tried::As(self.put_back(loaded, HandOut::NotThisOne)));
         }
         self.served_legacy = true;
         self.legacy.sent(peer, &service, lease, loaded.work.task.input_size, now);
