@@ -1,6 +1,7 @@
 //! What the tests of a server share: a folder with inputs, `serve`, and workers in processes of their own.
 
 use crate::kit::{Running, TOO_LONG, dispatcher, output, told, wait_for_file, wait_until};
+use crate::peer::Ports;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
@@ -41,6 +42,12 @@ impl Farm {
             farm.input(&format!("{i:04}"), format!("input {i}\n").as_bytes());
         }
         farm
+    }
+
+    /// On TCP from now on, for workers of the legacy wire as well.
+    pub fn listen_at(&mut self, ports: Ports) {
+        self.settings.remove(0);
+        self.settings.extend(ports.arguments());
     }
 
     pub fn path(&self) -> &Path {

@@ -15,7 +15,7 @@ use dispatcher_core::report::{Message, Severity, Status};
 use dispatcher_core::slot::{Answered, NoResult};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_core::wire::AckWord;
-use dispatcher_store::Trail;
+use dispatcher_store::{Record, Trail};
 use std::collections::HashMap;
 
 /// So many leases that a command took away are remembered before old ones are looked for.
@@ -128,6 +128,13 @@ impl Finaliser {
                     None => Default::default(),
                 };
                 let (at, arrived) = (reply.at, reply.arrived);
+                if lease.epoch == Epoch::NONE {
+                    // There is no such task, so its bytes are nobody's.
+                    let (status, messages, parts) = (Status::NoProblem, Vec::new(), Vec::new());
+                    let record = Record::Result { lease, worker, status, messages, parts, at };
+                    self.batch.push(Pending::Record(record, None), Urgency::Prompt, now);
+                    return Ok(());
+                }
                 let reported = Reported { lease, worker, verdict, messages, parts, at, arrived, receipt, held };
                 self.batch.push(Pending::Report(reported, bytes), Urgency::Prompt, now);
                 Ok(())

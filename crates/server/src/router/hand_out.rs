@@ -30,6 +30,13 @@ impl Router {
     /// Hands out what is ready, service by service in turn, as far as workers asked and limits allow. The first turn is that
     /// of the service after the one served last: where one place becomes free at a time, each has its share all the same.
     pub(super) fn hand_out(&mut self) -> Result<(), StageFailure> {
+        self.hand_out_in_turn()?;
+        // What has left made room for what waits to be read.
+        self.read_more();
+        Ok(())
+    }
+
+    fn hand_out_in_turn(&mut self) -> Result<(), StageFailure> {
         let mut services: Vec<String> =
             self.stock.ready.iter().filter(|(_, queue)| !queue.is_empty()).map(|(name, _)| name.clone()).collect();
         let after = services.partition_point(|name| *name <= self.served_last);

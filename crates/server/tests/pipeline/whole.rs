@@ -26,6 +26,18 @@ fn every_task_ends(workers: usize, setup: Setup) {
     }
 }
 
+// Rule D1. Case F53.
+#[test]
+fn inputs_that_fill_what_is_read_ahead_are_all_handed_out() {
+    let place = Place::start(Setup { inputs: 0, ..Setup::default() });
+    // More of them are claimed ahead than may be read ahead.
+    place.import_sized(&[60_000; 200]);
+    let worker = start_worker(&place, "good", 2, Arc::new(Echo));
+    let place = place.finish(std::slice::from_ref(&worker.stop)).place;
+    worker.thread.join().unwrap();
+    assert_eq!(place.count(TaskState::Done), 200);
+}
+
 // Rules L2, D7, A1. Case F01.
 #[test]
 fn workers_that_answer_at_once_find_their_leases_on_record() {
