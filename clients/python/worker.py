@@ -100,7 +100,7 @@ class Worker:
         elif kind == "chunk" and self.fetching and token == self.task.get("token"):
             self.task["input"] += bodies[0]
             self.fetching = False
-        elif kind == "want" and (path := self.outbox / f"{token}.report").exists():
+        elif kind == "want" and header["name"] == "result" and (path := self.outbox / f"{token}.report").exists():
             report, _, body = path.read_bytes().partition(b"\n")
             if piece := body[header["offset"]:header["offset"] + header["length"]]:
                 self.say({"type": "part", "token": token, "name": header["name"], "offset": header["offset"]}, piece)

@@ -1,15 +1,15 @@
 //! The dispatcher's side of the legacy wire: a ROUTER for requests and a PULL for results, played by a check.
 //!
-//! **Owns** the sockets, the program under test and what was said. **Refuses to know** what a check is about. Plain sockets of
-//! the crate `zeromq`, on loopback: the product's own are what real dispatchers listen with.
+//! **Owns** the sockets, the program under test and what was said. **Refuses to know** what a check is about. Plain
+//! sockets, on loopback: the guards of the product's own are no part of the wire.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use bytes::Bytes;
+use omq_tokio::{Message, Options, Socket, SocketType};
 use tempfile::TempDir;
 use tokio::time::timeout;
-use zeromq::{PullSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
 
 use super::process::{Places, Program, Rig, SERVICE};
 
@@ -33,16 +33,21 @@ pub(super) struct Counter {
     rig: Rig,
     program: Option<Program>,
     folder: TempDir,
-    sockets: Option<(RouterSocket, PullSocket)>,
+    sockets: Option<(Socket, Socket)>,
     places: Places,
     story: Vec<String>,
 }
 
-async fn bind(requests: &str, results: &str) -> Result<((RouterSocket, PullSocket), Places)> {
-    let (mut router, mut pull) = (RouterSocket::new(), PullSocket::new());
+async fn bind(requests: &str, results: &str) -> Result<((Socket, Socket), Places)> {
+    let router = Socket::try_new(SocketType::Router, Options::new())?;
+    let pull = Socket::try_new(SocketType::Pull, Options::new())?;
     let connect = router.bind(requests).await?.to_string();
     let results = pull.bind(results).await?.to_string();
     Ok(((router, pull), Places { connect, results }))
+}
+
+fn frames_of(message: &Message) -> Vec<Bytes> {
+    (0..message.len()).map(|at| message.part_bytes(at).unwrap_or_default()).collect()
 }
 
 impl Counter {
@@ -62,8 +67,8 @@ impl Counter {
     pub(super) async fn cut(&mut self) -> Result<()> {
         self.story.push("(the dispatcher goes away, and is back)".to_owned());
         if let Some((router, pull)) = self.sockets.take() {
-            router.close().await;
-            pull.close().await;
+            router.close().await?;
+            pull.close().await?;
         }
         let patience = self.rig.patience;
         let places = self.places.clone();
@@ -85,7 +90,7 @@ impl Counter {
         let patience = self.rig.patience;
         let (router, _) = self.sockets.as_mut().context("somebody listens")?;
         let message = timeout(patience, router.recv()).await.map_err(|_| missing("a request", patience))??;
-        let frames = message.into_vec();
+        let frames = frames_of(&message);
         let [identity, frames @ ..] = frames.as_slice() else { return Err(anyhow!("a message has an identity")) };
         self.story.push(format!("W {frames:?} from {identity:?}"));
         ensure!(frames.len() == 1, "a request is a single frame, and {} came", frames.len());
@@ -101,8 +106,7 @@ impl Counter {
         let (router, _) = self.sockets.as_mut().context("somebody listens")?;
         let head = [request.identity.clone(), Bytes::copy_from_slice(task.as_bytes())];
         let frames: Vec<Bytes> = head.into_iter().chain(frames.iter().cloned()).collect();
-        let message = ZmqMessage::try_from(frames).map_err(|error| anyhow!("{error}"))?;
-        timeout(patience, router.send(message)).await.map_err(|_| missing("room for a reply", patience))??;
+        timeout(patience, router.send(Message::multipart(frames))).await.map_err(|_| missing("room for a reply", patience))??;
         Ok(())
     }
 
@@ -111,7 +115,7 @@ impl Counter {
         let patience = self.rig.patience;
         let (_, pull) = self.sockets.as_mut().context("somebody listens")?;
         let message = timeout(patience, pull.recv()).await.map_err(|_| missing("a result", patience))??;
-        let frames = message.into_vec();
+        let frames = frames_of(&message);
         let lengths: Vec<_> = frames.iter().map(Bytes::len).collect();
         self.story.push(format!("W a result, frames of {lengths:?} bytes"));
         let [identity, service, task, file @ ..] = frames.as_slice() else {

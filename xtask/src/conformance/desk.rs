@@ -122,10 +122,6 @@ impl Desk {
         self.endpoint.to_string()
     }
 
-    pub(super) const fn patience(&self) -> Duration {
-        self.rig.patience
-    }
-
     pub(super) fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
         self.program.as_ref().context("the program was started")?.signal(signal)
     }
@@ -170,15 +166,6 @@ impl Desk {
         if let (Some(router), Some(peer)) = (&mut self.router, self.peer.take()) {
             router.disconnect(peer);
         }
-    }
-
-    /// Waits until the program's connection is gone.
-    pub(super) async fn departs(&mut self) -> Result<()> {
-        let until = self.deadline();
-        while self.peer.is_some() {
-            self.turn("the end of its connection", until).await?;
-        }
-        Ok(())
     }
 
     // --- hearing ---
@@ -230,7 +217,7 @@ impl Desk {
             }
             RouterEvent::Message { peer, frames } if self.peer == Some(peer) => {
                 let said = decode_from_worker(&frames).map_err(|error| anyhow!("what it says cannot be read: {error}"))?;
-                self.story.push(format!("W {}", brief(&said.0)));
+                self.note(&said.0);
                 self.ledger.hear(&said.0, &said.1)?;
                 self.routine(said)
             }
@@ -244,7 +231,7 @@ impl Desk {
             FromWorker::Ready { .. } => Ok(None),
             FromWorker::Beat { n, .. } => {
                 if self.answers_beats {
-                    self.say(&ToWorker::Beat { n, unknown: Vec::new() })?;
+                    self.send(&ToWorker::Beat { n, unknown: Vec::new() }, &[])?;
                 }
                 Ok(None)
             }
@@ -322,6 +309,10 @@ impl Desk {
 
     pub(super) fn say_with(&mut self, message: &ToWorker, bodies: &[Bytes]) -> Result<()> {
         self.tell(&format!("D {}", serde_json::to_string(message)?));
+        self.send(message, bodies)
+    }
+
+    fn send(&mut self, message: &ToWorker, bodies: &[Bytes]) -> Result<()> {
         let peer = self.peer.context("its connection is gone")?;
         let router = self.router.as_mut().context("nobody listens")?;
         ensure!(send_to_worker(router, peer, message, bodies) == Sent::Sent, "it does not read what it is sent");
@@ -555,6 +546,16 @@ impl Desk {
     }
 
     // --- telling ---
+
+    /// Beats that follow each other are told by the last of them.
+    fn note(&mut self, message: &FromWorker) {
+        const BEAT: &str = "W {\"type\":\"beat\"";
+        let line = format!("W {}", brief(message));
+        if line.starts_with(BEAT) && self.story.last().is_some_and(|last| last.starts_with(BEAT)) {
+            self.story.pop();
+        }
+        self.story.push(line);
+    }
 
     fn tell(&mut self, what: &str) {
         self.story.push(what.chars().take(300).collect());

@@ -1,9 +1,10 @@
 //! Checks of one task's way: handed out, begun, done, its bytes in pieces, its answer.
 
 use anyhow::{Context, Result, bail, ensure};
-use dispatcher_core::wire::{AckWord, FromWorker, HoldState};
+use dispatcher_core::wire::{AckWord, FromWorker, HoldState, TokenText};
 
 use super::desk::{BEAT_MS, CHUNK_MAX, Desk, INLINE_MAX};
+use super::process::SERVICE;
 use super::{Check, Level};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -118,7 +119,7 @@ async fn hello(desk: &mut Desk) -> Result<()> {
     ensure!(hello.proto == 1, "proto is {}", hello.proto);
     ensure!((1..=128).contains(&hello.name.len()), "a name has 1 to 128 bytes");
     ensure!((1..=128).contains(&hello.incarnation.len()), "an incarnation has 1 to 128 bytes");
-    ensure!(hello.services.iter().any(|s| s == super::process::SERVICE), "its services are {:?}", hello.services);
+    ensure!(hello.services.iter().any(|s| s == SERVICE), "its services are {:?}", hello.services);
     ensure!(hello.slots >= 1, "it has no slots");
     ensure!(hello.holds.is_empty(), "it begins in an empty folder and holds {:?}", hello.holds);
     // Without a store there is no welcome for a while; whatever but a beat comes now is a fault.
@@ -231,7 +232,7 @@ async fn wanted_beyond(desk: &mut Desk) -> Result<()> {
     for (name, offset) in [("result", 12), ("result", 1_000_000), ("weather", 0)] {
         desk.want(&token, name, offset, 10)?;
     }
-    desk.want(&dispatcher_core::wire::TokenText("nobody-had-this".to_owned()), "result", 0, 10)?;
+    desk.want(&TokenText("nobody-had-this".to_owned()), "result", 0, 10)?;
     let part = report.parts.iter().find(|part| part.name == "result").context("a part named result")?;
     ensure!(desk.pull(&token, part).await? == b"twelve bytes", "the bytes are others than before");
     desk.ack(&token, AckWord::Stored)?;

@@ -1,7 +1,7 @@
 //! Checks of tasks that end otherwise: given back, cancelled, forgotten; and of a program's leave.
 
 use anyhow::{Result, bail, ensure};
-use dispatcher_core::wire::{AckWord, FromWorker, HoldState, ToWorker};
+use dispatcher_core::wire::{AckWord, FromWorker, HoldState, ToWorker, TokenText};
 use rustix::process::Signal;
 
 use super::desk::{CHUNK_MAX, Desk};
@@ -67,13 +67,8 @@ pub(super) const CHECKS: &[Check] = &[
     ),
 ];
 
-async fn released(desk: &mut Desk, token: &dispatcher_core::wire::TokenText) -> Result<()> {
-    let is_it = |said: &FromWorker| matches!(said, FromWorker::Release { token: told } if told == token);
-    desk.expect("release", is_it).await.map(|_| ())
-}
-
 /// Hands out a task whose input does not come, so that it cannot begin.
-async fn stuck(desk: &mut Desk) -> Result<dispatcher_core::wire::TokenText> {
+async fn stuck(desk: &mut Desk) -> Result<TokenText> {
     let token = desk.hand(&large(2 * usize::try_from(CHUNK_MAX)?)).await?;
     desk.expect("a fetch", |said| matches!(said, FromWorker::Fetch { .. })).await?;
     Ok(token)
@@ -91,7 +86,7 @@ async fn drain_gives_back(desk: &mut Desk) -> Result<()> {
 }
 
 /// Hears the release; a second fetch may have been on its way before it.
-async fn released_after_fetches(desk: &mut Desk, token: &dispatcher_core::wire::TokenText) -> Result<()> {
+async fn released_after_fetches(desk: &mut Desk, token: &TokenText) -> Result<()> {
     loop {
         match desk.hear("release").await?.0 {
             FromWorker::Fetch { .. } => {}
@@ -155,7 +150,7 @@ async fn cancel_before(desk: &mut Desk) -> Result<()> {
 }
 
 /// Waits until the task is listed no more; a fetch may have been on its way.
-async fn forgotten_after_fetches(desk: &mut Desk, token: &dispatcher_core::wire::TokenText) -> Result<()> {
+async fn forgotten_after_fetches(desk: &mut Desk, token: &TokenText) -> Result<()> {
     let target = desk.ledger.lists + 2;
     while desk.ledger.lists < target || desk.ledger.holds.contains_key(token) {
         match desk.hear_or_list("a beat that lists the task no more").await? {
@@ -195,7 +190,7 @@ async fn unknown(desk: &mut Desk) -> Result<()> {
     desk.whole_task(b"the next").await
 }
 
-async fn forget_by_beat(desk: &mut Desk, token: &dispatcher_core::wire::TokenText) -> Result<()> {
+async fn forget_by_beat(desk: &mut Desk, token: &TokenText) -> Result<()> {
     desk.ledger.settled(token);
     // The number of a beat that was answered already.
     desk.say(&ToWorker::Beat { n: 0, unknown: vec![token.clone()] })?;
