@@ -7,16 +7,19 @@ import io, os, time, uuid, zipfile
 import zmq
 
 
-def work(archive: bytes) -> bytes:
-    """The result archive for an input archive: the same members, with the log that the input asks for."""
-    with zipfile.ZipFile(io.BytesIO(archive)) as source:
+def work(archive: bytes) -> dict[str, bytes]:
+    """The members of the result for an input archive; `cortex.log` has the messages. Here: the input's, and its log."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as source:  # this is what clients/README.md asks of a worker under test
         members = {name: source.read(name) for name in source.namelist()}
-    members["cortex.log"] = members.get("log", b"Info:conformance:done nothing to say\n")
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as result:
+    return members | {"cortex.log": members.get("log", b"Info:worker:done\n")}
+
+
+def packed(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
-            result.writestr(name, content)
-    return target.getvalue()
+            archive.writestr(name, content)
+    return file.getvalue()
 
 
 def run(requests: str, results: str, service: bytes, name: bytes) -> None:
@@ -32,11 +35,10 @@ def run(requests: str, results: str, service: bytes, name: bytes) -> None:
             time.sleep(0.1)
             continue
         try:
-            result = work(b"".join(frames))
+            members = work(b"".join(frames))
         except Exception as error:
-            print(f"task {task.decode()}: {error!r}", flush=True)
-            result = b""  # nothing usable
-        sink.send_multipart([name, service, task, result])
+            members = {"cortex.log": f"Fatal:worker:{type(error).__name__} {error}\n".encode()}
+        sink.send_multipart([name, service, task, packed(members)])
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ struct Cli {
 enum Command {
     /// All that a change has to pass, cheapest first; exactly what the hosted checks run.
     ///
-    /// fmt, tidy, patches, clippy, deny, build, nextest, doctests, docs, tour. The first step that fails ends the run; a
+    /// fmt, tidy, patches, deny, clippy, build, nextest, conformance, doctests, docs, tour. The first step that fails ends the run; a
     /// closing table names each step with its time. About a quarter of an hour on two cores from nothing, tools
     /// included, and a few minutes the second time.
     Ci,

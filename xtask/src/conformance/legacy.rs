@@ -43,10 +43,10 @@ pub(super) const CHECKS: &[Check] = &[
         |counter| Box::pin(nothing_now(counter)),
     ),
     Check::legacy(
-        "nothing-usable",
+        "failure",
         "says so where an input is no archive, and goes on",
-        "one empty frame: the worker has nothing usable",
-        |counter| Box::pin(nothing_usable(counter)),
+        "A worker that fails says so with an archive whose log has a `Fatal` line",
+        |counter| Box::pin(failure(counter)),
     ),
     Check::legacy(
         "restart",
@@ -134,10 +134,11 @@ async fn nothing_now(counter: &mut Counter) -> Result<()> {
     Ok(())
 }
 
-async fn nothing_usable(counter: &mut Counter) -> Result<()> {
+async fn failure(counter: &mut Counter) -> Result<()> {
     counter.start()?;
     let delivered = task(counter, "9", &[Bytes::from_static(b"no archive")]).await?;
-    ensure!(delivered.file.is_empty(), "it made {} bytes of it", delivered.file.len());
+    let log = String::from_utf8_lossy(&member(&delivered, "cortex.log")?).to_lowercase();
+    ensure!(log.lines().any(|line| line.starts_with("fatal:")), "its log says {log:?}");
     let delivered = task(counter, "10", &[archive(&[("input.txt", b"again")])?]).await?;
     ensure!(member(&delivered, "input.txt")? == b"again", "the result is not made of the input");
     Ok(())

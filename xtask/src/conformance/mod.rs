@@ -52,7 +52,7 @@ pub(crate) struct Options {
     ///
     /// The same is in its environment: `DISPATCHER_CONNECT` (addresses, with commas between them), `DISPATCHER_RESULTS`
     /// (legacy only), `DISPATCHER_SERVICE`, `DISPATCHER_SLOTS` (1) and `DISPATCHER_WORKER_DIR`, a folder that outlives
-    /// its process. Without a program those of this tree are driven, each as far as it has to go.
+    /// its process. Without a program those of this tree are driven, each on its wire and as far as it has to go.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
 }
@@ -141,13 +141,15 @@ fn checks() -> impl Iterator<Item = &'static Check> {
     [errands::CHECKS, shapes::CHECKS, partings::CHECKS, cuts::CHECKS, legacy::CHECKS].into_iter().flatten()
 }
 
+pub(crate) use clients::{own, python};
+
 /// Drives the program, or those of this tree.
 ///
 /// # Errors
 /// Fails when a check did, or none was chosen, or a program of this tree cannot be started here.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if options.command.is_empty() {
-        return clients::all(workspace, options);
+        return own(workspace);
     }
     let rows = drive(options)?;
     if options.json {
