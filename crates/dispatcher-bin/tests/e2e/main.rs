@@ -17,6 +17,7 @@ mod looks;
 mod operators;
 mod parts;
 mod poison;
+mod python;
 mod results;
 mod serving;
 mod stops;
