@@ -52,7 +52,8 @@ pub(crate) fn own(workspace: &Workspace) -> Result<()> {
 /// Fails with what to install where there is none.
 pub(crate) fn python(workspace: &Workspace) -> Result<String> {
     let chosen = std::env::var("DISPATCHER_PYTHON").ok().filter(|path| !path.is_empty());
-    let candidates = chosen.clone().map_or_else(|| vec!["python3".to_owned(), "/usr/bin/python3".to_owned()], |one| vec![one]);
+    let candidates =
+        chosen.clone().map_or_else(|| vec!["python3".to_owned(), "/usr/bin/python3".to_owned()], |one| vec![one]);
     for candidate in &candidates {
         if has_zmq(workspace.cmd(candidate)) {
             return Ok(candidate.clone());

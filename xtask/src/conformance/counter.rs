@@ -106,7 +106,9 @@ impl Counter {
         let (router, _) = self.sockets.as_mut().context("somebody listens")?;
         let head = [request.identity.clone(), Bytes::copy_from_slice(task.as_bytes())];
         let frames: Vec<Bytes> = head.into_iter().chain(frames.iter().cloned()).collect();
-        timeout(patience, router.send(Message::multipart(frames))).await.map_err(|_| missing("room for a reply", patience))??;
+        timeout(patience, router.send(Message::multipart(frames)))
+            .await
+            .map_err(|_| missing("room for a reply", patience))??;
         Ok(())
     }
 

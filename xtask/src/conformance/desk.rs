@@ -216,7 +216,8 @@ impl Desk {
                 Ok(None)
             }
             RouterEvent::Message { peer, frames } if self.peer == Some(peer) => {
-                let said = decode_from_worker(&frames).map_err(|error| anyhow!("what it says cannot be read: {error}"))?;
+                let said =
+                    decode_from_worker(&frames).map_err(|error| anyhow!("what it says cannot be read: {error}"))?;
                 self.note(&said.0);
                 self.ledger.hear(&said.0, &said.1)?;
                 self.routine(said)

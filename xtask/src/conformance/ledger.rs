@@ -131,7 +131,11 @@ impl Ledger {
             FromWorker::Beat { n, received, holds } => {
                 self.here.beats += 1;
                 ensure!(*n == self.here.beats, "beats are numbered from 1 on each connection: {n} is not the next");
-                ensure!(*received <= self.here.sent, "it has received {received} tasks, and {} were sent", self.here.sent);
+                ensure!(
+                    *received <= self.here.sent,
+                    "it has received {received} tasks, and {} were sent",
+                    self.here.sent
+                );
                 self.list(holds, *received)
             }
             FromWorker::Fetch { token, offset, length } => self.fetch(token, *offset, *length),
@@ -155,7 +159,9 @@ impl Ledger {
 
     /// A task that was given and that the program may still speak of: what lets it forget may be on its way to it.
     fn open(&self, token: &TokenText, verb: &str) -> Result<&Given> {
-        let Some(given) = self.given.get(token) else { bail!("it {verb} the token {}, which it was never given", token.0) };
+        let Some(given) = self.given.get(token) else {
+            bail!("it {verb} the token {}, which it was never given", token.0)
+        };
         let is_late = given.settled.is_some_and(|number| number < self.here.number);
         ensure!(!is_late, "it {verb} {}, which it was told to forget on an earlier connection", token.0);
         Ok(given)
@@ -183,7 +189,11 @@ impl Ledger {
         let listed: BTreeSet<_> = holds.iter().map(|hold| &hold.token).collect();
         for (token, given) in self.given.iter().filter(|(_, given)| given.settled.is_none()) {
             let ought = given.at.is_none_or(|at| at <= received);
-            ensure!(!ought || listed.contains(token), "{} is not among its holds, and nothing let it forget that", token.0);
+            ensure!(
+                !ought || listed.contains(token),
+                "{} is not among its holds, and nothing let it forget that",
+                token.0
+            );
         }
         for hold in holds {
             let given = self.open(&hold.token, "lists")?;

@@ -23,13 +23,9 @@ pub(super) const CHECKS: &[Check] = &[
         "A worker stays connected for its acks",
         |desk| Box::pin(drain_finishes(desk)),
     ),
-    Check::v1(
-        Level::Basic,
-        "leave",
-        "says bye when it is stopped, and ends",
-        "To leave, it says **`bye`**",
-        |desk| Box::pin(leave(desk)),
-    ),
+    Check::v1(Level::Basic, "leave", "says bye when it is stopped, and ends", "To leave, it says **`bye`**", |desk| {
+        Box::pin(leave(desk))
+    }),
     Check::v1(
         Level::Full,
         "leave-gives-back",

@@ -42,7 +42,8 @@ const FAULTS: [(&str, &str); 26] = [
 fn python() -> Option<String> {
     let chosen = std::env::var("DISPATCHER_PYTHON").ok().filter(|path| !path.is_empty());
     let candidates = chosen.clone().map_or_else(|| vec!["python3".into(), "/usr/bin/python3".into()], |one| vec![one]);
-    let has_zmq = |python: &String| Command::new(python).args(["-c", "import zmq"]).output().is_ok_and(|o| o.status.success());
+    let has_zmq =
+        |python: &String| Command::new(python).args(["-c", "import zmq"]).output().is_ok_and(|o| o.status.success());
     let found = candidates.into_iter().find(has_zmq);
     assert!(found.is_some() || chosen.is_none(), "DISPATCHER_PYTHON names a Python without pyzmq");
     if found.is_none() {
