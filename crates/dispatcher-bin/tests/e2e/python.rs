@@ -55,7 +55,7 @@ fn outbox(farm: &Farm, name: &str) -> usize {
 fn a_worker_in_python_does_2000_tasks_through_kills_of_the_server_and_of_itself() {
     let Some(python) = python() else { return };
     // What a killed server had claimed waits for as long as a silent worker may.
-    let farm = Farm::with_many(TASKS, 8_000);
+    let farm = Farm::with_many(TASKS, 5_000);
     farm.input("retry", b"retry: never this time\n");
     farm.input("waits", format!("wait:{}\n", farm.path().join("never").display()).as_bytes());
     farm.import(&["--budget", "2"]);
