@@ -7,10 +7,12 @@ use anyhow::{Context, Result, bail};
 use crate::plan::{Note, Plan};
 use crate::tools::{DENY, NEXTEST};
 use crate::workspace::Workspace;
-use crate::{mutants, tidy, tour};
+use crate::{conformance, mutants, tidy, tour};
 
 /// Everything, cheapest first. Ends with a line that counts the tests.
 pub(crate) fn ci(workspace: &Workspace) -> Result<()> {
+    // Here a Python without pyzmq is a failure; the tests that need one skip themselves where nobody insists.
+    let python = conformance::python(workspace)?;
     let mut counted = None;
     let outcome = Plan::default()
         .plain("fmt", || fmt(workspace))
@@ -19,7 +21,8 @@ pub(crate) fn ci(workspace: &Workspace) -> Result<()> {
         .step("deny", || deny(workspace))
         .plain("clippy", || clippy(workspace))
         .plain("build", || build(workspace))
-        .step("nextest", || nextest(workspace, false, &[], &mut counted))
+        .step("nextest", || nextest(workspace, false, &[], Some(&python), &mut counted))
+        .plain("conformance", || conformance::own(workspace))
         .plain("doctests", || doctests(workspace))
         .plain("docs", || docs(workspace))
         .plain("tour", || tour::run(workspace, false))
@@ -43,7 +46,7 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
 
 /// The tests: short or whole, all of them or those that nextest's own `filter` names.
 pub(crate) fn test(workspace: &Workspace, full: bool, filter: &[String]) -> Result<()> {
-    let plan = Plan::default().step("nextest", || nextest(workspace, full, filter, &mut None));
+    let plan = Plan::default().step("nextest", || nextest(workspace, full, filter, None, &mut None));
     if filter.is_empty() { plan.plain("doctests", || doctests(workspace)).run() } else { plan.run() }
 }
 
@@ -103,7 +106,14 @@ impl std::fmt::Display for Summary {
 }
 
 /// Runs the tests; `counted` tells afterwards how many did what, whether they passed or not.
-fn nextest(workspace: &Workspace, full: bool, filter: &[String], counted: &mut Option<Summary>) -> Result<Note> {
+/// Tests that need a Python insist on `python`, where it is given.
+fn nextest(
+    workspace: &Workspace,
+    full: bool,
+    filter: &[String],
+    python: Option<&str>,
+    counted: &mut Option<Summary>,
+) -> Result<Note> {
     NEXTEST.ensure(workspace)?;
     let flags = ["nextest", "run", "--profile", "ci", "--all-features", "--locked", "--color", "never"];
     let mut run = workspace.cargo().args(flags).args(filter);
@@ -112,6 +122,9 @@ fn nextest(workspace: &Workspace, full: bool, filter: &[String], counted: &mut O
     }
     if full {
         run = run.env("DISPATCHER_FULL", "1");
+    }
+    if let Some(python) = python {
+        run = run.env("DISPATCHER_PYTHON", python);
     }
     let (status, said) = run.status_and_stderr()?;
     *counted = said.lines().rev().find_map(summary);

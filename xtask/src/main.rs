@@ -6,6 +6,7 @@
 
 mod bench;
 mod checks;
+mod conformance;
 mod mutants;
 mod plan;
 mod process;
@@ -37,7 +38,7 @@ struct Cli {
 enum Command {
     /// All that a change has to pass, cheapest first; exactly what the hosted checks run.
     ///
-    /// fmt, tidy, patches, clippy, deny, build, nextest, doctests, docs, tour. The first step that fails ends the run; a
+    /// fmt, tidy, patches, deny, clippy, build, nextest, conformance, doctests, docs, tour. The first step that fails ends the run; a
     /// closing table names each step with its time. About a quarter of an hour on two cores from nothing, tools
     /// included, and a few minutes the second time.
     Ci,
@@ -60,6 +61,12 @@ enum Command {
     },
     /// Figures of this machine, from one run: core, store, and `dispatcher run` beside `xargs -P2`.
     Bench(bench::Options),
+    /// Drives a worker program, in any language, through the conversation of docs/protocol.md.
+    ///
+    /// It plays the dispatcher: hands out tasks, asks for pieces, cancels, goes away and comes back, and tells for each
+    /// promise of the document whether the program keeps it. `clients/README.md` says what the program has to do with the
+    /// tasks, which takes a few lines. Exit code 0: everything passed; 1: something did not.
+    Conformance(conformance::Options),
     /// Executes the README's console blocks and compares what they print.
     ///
     /// Every ```console block is run in order in a scratch folder that has the examples, with the built `dispatcher` in
@@ -104,6 +111,7 @@ fn run(command: Command) -> Result<()> {
         Command::Tidy => tidy::run(&workspace),
         Command::Test { full, filter } => checks::test(&workspace, full, &filter),
         Command::Bench(options) => bench::run(&workspace, &options),
+        Command::Conformance(options) => conformance::run(&workspace, &options),
         Command::Tour { bless } => tour::run(&workspace, bless),
         Command::Mutants { name } => mutants::run(&workspace, name.as_deref()),
         Command::Release { dry_run } => release::run(&workspace, dry_run),

@@ -19,6 +19,7 @@ mod parts;
 mod peer;
 mod poison;
 mod probes;
+mod python;
 mod results;
 mod serving;
 mod stops;
