@@ -64,7 +64,7 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
 
 /// Compares every result that stands with the archive.
 async fn check_results(state: &StateDir, store: &dyn Store, deep: bool, findings: &mut Findings) -> anyhow::Result<()> {
-    let archive = crate::archive::open(state)?;
+    let archive = crate::archive::open(state)?.archive();
     let mut after = TaskId(0);
     loop {
         let page = store.standing_parts(after, PAGE).await.map_err(told)?;
