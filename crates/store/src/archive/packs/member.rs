@@ -225,3 +225,7 @@ pub(super) fn fault_of(block: &[u8; 512], lease: LeaseId, length: u64) -> Option
     (!said.is_empty() && said != lease.to_string().as_bytes())
         .then(|| format!("the member there belongs to {}, not to {lease}", String::from_utf8_lossy(said)))
 }
+
+#[cfg(test)]
+#[expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
+mod tests;
