@@ -116,12 +116,6 @@ pub fn open(state: &StateDir) -> anyhow::Result<Opened> {
     }
 }
 
-/// Where the result files of a server's state folder are; `None` where there are none.
-pub fn results(state: &StateDir) -> anyhow::Result<Option<PathBuf>> {
-    let choice = read(state)?.filter(|choice| choice.kind == ArchiveKind::Files);
-    Ok(choice.map(|choice| choice.results))
-}
-
 fn open_choice(state: &StateDir, choice: &Choice, packs: PackOptions) -> anyhow::Result<Opened> {
     Ok(match choice.kind {
         ArchiveKind::Packs => Opened::Packs(Arc::new(PackArchive::open(state.path(), packs)?)),

@@ -260,7 +260,9 @@ fn pack_options(settings: &Settings) -> PackOptions {
 async fn sweep(packs: &PackArchive, store: &dyn Store) -> anyhow::Result<()> {
     match upkeep::sweep(packs, store).await? {
         Some(Swept { removed: 0, ended: 0 }) => {}
-        Some(Swept { removed, ended }) => tracing::info!(removed, ended, "put the packs of an earlier process in order"),
+        Some(Swept { removed, ended }) => {
+            tracing::info!(removed, ended, "put the packs of an earlier process in order")
+        }
         None => tracing::info!("the packs are being compacted: what an earlier process left of them stays for now"),
     }
     Ok(())

@@ -10,8 +10,9 @@ mod rows;
 use crate::limits::{self, PAGE};
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
-    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, PackRow, PackedPart, PartMove, Progress, Publication,
-    Service, ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
+    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, PackRow, PackedPart, PartMove, Progress,
+    Publication, Service, ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote,
+    WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;

@@ -32,7 +32,8 @@ use crate::limits::next_chunk;
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
     DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, PackRow, PackedPart, PartMove, Piece, Progress,
-    Publication, Service, ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote, WorkerRow,
+    Publication, Service, ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, WorkerNote,
+    WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;

@@ -134,11 +134,7 @@ async fn places(store: &dyn Store) -> Result<BTreeMap<EntryName, u64>, StoreErro
 /// # Errors
 /// [`UpkeepError::Busy`] where another process does so; otherwise where packs or rows cannot be read or written. What is
 /// wrong with single parts is in the report.
-pub async fn compact(
-    archive: &PackArchive,
-    store: &dyn Store,
-    options: Compacting,
-) -> Result<Compacted, UpkeepError> {
+pub async fn compact(archive: &PackArchive, store: &dyn Store, options: Compacting) -> Result<Compacted, UpkeepError> {
     let keeper = archive.keeper()?.ok_or(UpkeepError::Busy)?;
     let mut report = Compacted { bytes_before: bytes(&keeper)?, ..Compacted::default() };
     report.removed += remove_strays(&keeper, store).await?;

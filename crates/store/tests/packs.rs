@@ -548,7 +548,9 @@ async fn a_compaction_killed_between_any_two_steps_loses_nothing_and_the_next_on
         sweep(&archive, &desk.store).await.expect("sweeps");
         desk.assert_right(&archive, 38).await;
         AT.set(("", 0));
-        compact(&archive, &desk.store, Compacting { live_under: 1.0, seal_at: 3_000, pass: |_| {} }).await.expect("again");
+        compact(&archive, &desk.store, Compacting { live_under: 1.0, seal_at: 3_000, pass: |_| {} })
+            .await
+            .expect("again");
         desk.assert_right(&archive, 38).await;
         crashed.packs().iter().for_each(|pack| drop(extracted(pack)));
     }

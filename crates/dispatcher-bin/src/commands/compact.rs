@@ -86,7 +86,9 @@ fn print(report: &Compacted) {
         crate::tell(&format!("{} in use by a dispatcher and left alone", report.in_use));
     }
     if !report.faults.is_empty() {
-        crate::tell("what is wrong stays where it is: `dispatcher doctor --deep` names the tasks, `rerun` computes them anew");
+        crate::tell(
+            "what is wrong stays where it is: `dispatcher doctor --deep` names the tasks, `rerun` computes them anew",
+        );
     }
 }
 

@@ -6,6 +6,7 @@ use super::Given;
 use crate::cli::StateArgs;
 use crate::exit::Exit;
 use crate::filter::{corpus_of, service_of};
+use crate::settings::{ArchiveKind, LayoutKind};
 use crate::views::{event_loop, open, told, words};
 use clap::{Args, ValueEnum};
 use dispatcher_store::{Command, Named, Store, TaskFilter, TaskState};
@@ -73,7 +74,7 @@ impl DeleteArgs {
 
 /// Deletes a corpus or a service.
 pub fn delete(args: &DeleteArgs) -> anyhow::Result<u8> {
-    let (given, results) = event_loop()?.block_on(async {
+    let (given, choice) = event_loop()?.block_on(async {
         let (state, store) = open(&args.at.state).await?;
         let tasks = store.summary(&args.filter(&store).await?).await.map_err(told)?;
         if tasks.total > 0 && !args.yes {
@@ -88,16 +89,24 @@ pub fn delete(args: &DeleteArgs) -> anyhow::Result<u8> {
             )));
         }
         let given = Given::give(&state, &store, &args.command()).await?;
-        anyhow::Ok((given, crate::archive::results(&state)?))
+        anyhow::Ok((given, crate::archive::read(&state)?))
     })?;
     let done = format!("deleted the {} {:?} and {}", args.kind(), args.name, words::tasks(given.changed));
     let code = given.report(args.at.json, &done)?;
-    if let (Some(results), false) = (results, args.at.json) {
-        let below = match args.kind {
-            KindWord::Corpus => results.join("*").join(&args.name),
-            KindWord::Service => results.join(&args.name),
-        };
-        crate::tell(&format!("result files that were in place stay in {}", below.display()));
+    let Some(choice) = choice.filter(|_| !args.at.json) else { return Ok(code) };
+    match (choice.kind, choice.layout) {
+        (ArchiveKind::Packs, _) => crate::tell("`dispatcher compact` gets the space of their results back"),
+        (ArchiveKind::Files, LayoutKind::Mirror) => {
+            let below = match args.kind {
+                KindWord::Corpus => choice.results.join("*").join(&args.name),
+                KindWord::Service => choice.results.join(&args.name),
+            };
+            crate::tell(&format!("result files that were in place stay in {}", below.display()));
+        }
+        (ArchiveKind::Files, LayoutKind::Cortex) => {
+            crate::tell(&format!("result files that were in place stay in {}", choice.results.display()));
+        }
+        (ArchiveKind::None, _) => {}
     }
     Ok(code)
 }

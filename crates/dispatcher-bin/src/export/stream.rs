@@ -50,7 +50,9 @@ fn front_of(found: &Found) -> io::Result<Vec<u8>> {
 /// Exports one result by itself.
 pub fn one(mut results: Results<'_>, which: &FilterArgs, to: Option<&Path>) -> anyhow::Result<Report> {
     if which.ids.len() != 1 {
-        return Err(Exit::usage("say where results go: --out DIR, --tar FILE, or the id of one task, as `tasks` prints it"));
+        return Err(Exit::usage(
+            "say where results go: --out DIR, --tar FILE, or the id of one task, as `tasks` prints it",
+        ));
     }
     let Some((task, found)) = results.next()? else {
         return Err(Exit::with(exit::SOME_NOT, "the task is not one of those that the rest means"));

@@ -3,12 +3,12 @@
 //! Owns that a file there is whole or not there: it is written under another name and renamed; and that what is there and
 //! right is left alone. The other names lie in one folder, which one export has at a time and clears.
 
-use super::results::{Found, Results, Written};
 use super::Report;
+use super::results::{Found, Results, Written};
 use crate::exit::{self, Exit};
 use anyhow::Context;
-use dispatcher_store::archive::files::check_relative;
 use dispatcher_store::archive::Checked;
+use dispatcher_store::archive::files::check_relative;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -42,7 +42,8 @@ fn every_archive_gives_the_same_results_as_a_folder_and_as_a_tar_file() {
         let streamed = farm.tell_well(&["export", "--tar", "-"]);
         assert_eq!(streamed.stdout, std::fs::read(farm.path().join("all.tar")).unwrap());
         std::fs::create_dir(farm.path().join("by-tar")).unwrap();
-        let tar = Command::new("tar").args(["xf", "all.tar", "-C", "by-tar"]).current_dir(farm.path()).output().unwrap();
+        let tar =
+            Command::new("tar").args(["xf", "all.tar", "-C", "by-tar"]).current_dir(farm.path()).output().unwrap();
         assert!(tar.status.success(), "{}", told(&tar));
         assert_eq!(files(&farm.path().join("by-tar")), expected(30));
         assert_eq!(farm.tell_well(&["export", "1", "--to", "one"]).stdout, b"");

@@ -16,7 +16,7 @@ mod keep;
 mod large;
 pub mod member;
 
-pub use keep::{Idle, KeptPack, Keeper};
+pub use keep::{Idle, Keeper, KeptPack};
 
 use super::{Archive, ArchiveError, Checked, NewPart, Source, failed, without_bytes};
 use crate::model::{PartRef, Publication};

@@ -34,7 +34,8 @@ impl Rows {
         if part.name != PART_RESULT {
             return true;
         }
-        let has_result = |key| self.papers.get(key).is_some_and(|kept| kept.parts.iter().any(|p| p.name == PART_RESULT));
+        let has_result =
+            |key| self.papers.get(key).is_some_and(|kept| kept.parts.iter().any(|p| p.name == PART_RESULT));
         let of_task = self.results.range((task, Epoch(0))..=(task, Epoch(u64::MAX)));
         let newest = of_task.filter(|(key, _)| has_result(key)).max_by_key(|(_, filed)| filed.order);
         newest.is_some_and(|((_, newest), _)| *newest == epoch)

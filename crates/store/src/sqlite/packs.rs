@@ -108,7 +108,11 @@ async fn number_of(connection: &mut SqliteConnection, place: EntryName) -> Resul
         .execute(&mut *connection)
         .await
         .map_err(failed)?;
-    sqlx::query_scalar("SELECT id FROM packs WHERE place = ?1").bind(&place.0).fetch_one(connection).await.map_err(failed)
+    sqlx::query_scalar("SELECT id FROM packs WHERE place = ?1")
+        .bind(&place.0)
+        .fetch_one(connection)
+        .await
+        .map_err(failed)
 }
 
 /// ?2 the pack that they leave, ?3 the one that they enter.

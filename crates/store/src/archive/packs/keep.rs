@@ -137,10 +137,7 @@ impl Keeper<'_> {
         }
         let end = padded(end);
         let mut tail = END;
-        if idle.length == end + END.len() as u64
-            && idle.file.read_exact_at(&mut tail, end).is_ok()
-            && tail == END
-        {
+        if idle.length == end + END.len() as u64 && idle.file.read_exact_at(&mut tail, end).is_ok() && tail == END {
             return Ok(false);
         }
         let written = idle.file.set_len(end).and_then(|()| idle.file.write_all_at(&END, end));

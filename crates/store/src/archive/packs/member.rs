@@ -212,7 +212,8 @@ fn set_name(header: &mut Header, name: &[u8]) {
 /// What is wrong with the block before a member's bytes, if it is not that of `length` bytes of `lease`.
 pub(super) fn fault_of(block: &[u8; 512], lease: LeaseId, length: u64) -> Option<String> {
     let header = Header::from_byte_slice(block);
-    let sum: u32 = block.iter().enumerate().map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) }).sum();
+    let sum: u32 =
+        block.iter().enumerate().map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) }).sum();
     if header.cksum().ok() != Some(sum) {
         return Some("no member begins there".to_owned());
     }
