@@ -3,6 +3,7 @@
 //! Owns that nobody deletes tasks without having been told how many. Result files stay where they are.
 
 use super::Given;
+use crate::archive::Choice;
 use crate::cli::StateArgs;
 use crate::exit::Exit;
 use crate::filter::{corpus_of, service_of};
@@ -93,20 +94,26 @@ pub fn delete(args: &DeleteArgs) -> anyhow::Result<u8> {
     })?;
     let done = format!("deleted the {} {:?} and {}", args.kind(), args.name, words::tasks(given.changed));
     let code = given.report(args.at.json, &done)?;
-    let Some(choice) = choice.filter(|_| !args.at.json) else { return Ok(code) };
-    match (choice.kind, choice.layout) {
-        (ArchiveKind::Packs, _) => crate::tell("`dispatcher compact` gets the space of their results back"),
-        (ArchiveKind::Files, LayoutKind::Mirror) => {
-            let below = match args.kind {
-                KindWord::Corpus => choice.results.join("*").join(&args.name),
-                KindWord::Service => choice.results.join(&args.name),
-            };
-            crate::tell(&format!("result files that were in place stay in {}", below.display()));
-        }
-        (ArchiveKind::Files, LayoutKind::Cortex) => {
-            crate::tell(&format!("result files that were in place stay in {}", choice.results.display()));
-        }
-        (ArchiveKind::None, _) => {}
+    if !args.at.json
+        && let Some(choice) = choice
+    {
+        left_behind(args, &choice);
     }
     Ok(code)
+}
+
+/// Says where the bytes of its results are still.
+fn left_behind(args: &DeleteArgs, choice: &Choice) {
+    let below = match (choice.kind, choice.layout, args.kind) {
+        (ArchiveKind::None, ..) => return,
+        (ArchiveKind::Packs, ..) => {
+            crate::tell("`dispatcher compact` gets the space of their results back");
+            return;
+        }
+        (ArchiveKind::Files, LayoutKind::Mirror, KindWord::Corpus) => choice.results.join("*").join(&args.name),
+        (ArchiveKind::Files, LayoutKind::Mirror, KindWord::Service) => choice.results.join(&args.name),
+        (ArchiveKind::Files, LayoutKind::Cortex, KindWord::Corpus) => choice.results.join(&args.name),
+        (ArchiveKind::Files, LayoutKind::Cortex, KindWord::Service) => choice.results.clone(),
+    };
+    crate::tell(&format!("result files that were in place stay in {}", below.display()));
 }
