@@ -28,7 +28,7 @@ fn write_tar(mut results: Results<'_>, to: &mut impl Write) -> anyhow::Result<Re
             report.without += 1;
             continue;
         };
-        match results.stream(&mut found, to, front_of).map_err(|e| closed(e))? {
+        match results.stream(&mut found, to, front_of).map_err(closed)? {
             Written::Whole(bytes) => {
                 let rest = usize::try_from(padded(bytes) - bytes).unwrap_or(0);
                 to.write_all(END.get(..rest).unwrap_or_default())?;
@@ -69,7 +69,7 @@ pub fn one(mut results: Results<'_>, which: &FilterArgs, to: Option<&Path>) -> a
 
 fn write_one(results: &Results<'_>, task: TaskId, found: &mut Found, to: &mut impl Write) -> anyhow::Result<Report> {
     let mut report = Report::default();
-    match results.stream(found, to, |_| Ok(Vec::new())).map_err(|e| closed(e))? {
+    match results.stream(found, to, |_| Ok(Vec::new())).map_err(closed)? {
         Written::Whole(bytes) => {
             to.flush()?;
             report.exported = 1;

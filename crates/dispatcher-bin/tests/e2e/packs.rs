@@ -288,7 +288,7 @@ fn make_room(running: &Running, farm: &Farm) {
     std::fs::remove_file(Path::new(&format!("/proc/{}/root{}/filler", running.pid(), state.display()))).unwrap();
 }
 
-// Rules C8, D7. Case F22.
+// Rules C8, D7.
 #[test]
 fn a_disk_that_fills_up_under_load_is_waited_for_and_heals() {
     let farm = Farm::with_many(60, 20_000);
