@@ -324,6 +324,35 @@ fn a_file_whose_sync_failed_is_believed_only_by_its_checksum() {
 }
 
 #[test]
+fn more_large_results_than_files_may_be_open_share_a_pack() {
+    let place = Place::new();
+    let archive = place.open();
+    let bytes = pattern(8 * 1024 * 1024 + 7);
+    let mut staged = Vec::new();
+    for n in 1..=67 {
+        // Sparse files: only their number matters.
+        let spool = archive.spool().join(format!("{n}"));
+        let file = fs::File::create(&spool).expect("spools");
+        let last = if n > 63 { bytes.clone() } else { vec![0; bytes.len()] };
+        match n > 63 {
+            true => fs::write(&spool, &last).expect("spools"),
+            false => file.set_len(last.len() as u64).expect("spools"),
+        }
+        let part = NewPart { name: "result", sha256: &sum(&last), source: Source::Spool(&spool) };
+        staged.push((lease(n, 1), archive.stage(lease(n, 1), &name(format!("s/c/{n}")), part).expect("stages"), last));
+    }
+    let small = stage(&archive, lease(99, 1), "s/c/small", "result", b"small");
+    archive.sync().expect("syncs");
+    assert_eq!(place.packs().len(), 65);
+    for (lease, part, bytes) in &staged[62..] {
+        assert_right(&archive, *lease, part, bytes);
+    }
+    assert_right(&archive, lease(99, 1), &small, b"small");
+    drop(archive);
+    assert_eq!(extracted(&place.state().join(String::from_utf8_lossy(&small.place.0).as_ref())).len(), 4);
+}
+
+#[test]
 fn a_result_whose_spool_file_is_gone_costs_its_batch_nothing() {
     let place = Place::new();
     let archive = place.open();

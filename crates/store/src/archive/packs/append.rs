@@ -25,6 +25,13 @@ const FLUSH_AT: usize = 8 * 1024 * 1024;
 /// the copy (8 MiB take some 5 ms), and their number is not bounded by their bytes.
 pub(super) const LARGE: u64 = 8 * 1024 * 1024;
 
+/// How many packs of one part a batch has at most: each is an open file until its rows are committed. Further large parts
+/// are copied into the shared pack.
+const OWN_PACKS: usize = 64;
+
+/// Bytes of a large part that are copied at a time.
+const PIECE: usize = 256 * 1024;
+
 /// What is known of the pack that is being written.
 #[derive(Debug)]
 pub(super) struct Appender {
@@ -89,7 +96,10 @@ impl Appender {
             return Ok(part.at(EntryName(Vec::new()), 0));
         }
         match part.source {
-            Source::Spool(spool) if part.length >= LARGE => self.stage_large(spool, part),
+            Source::Spool(spool) if part.length >= LARGE => {
+                let has_room = self.large.len() < OWN_PACKS || self.taken.contains_key(spool);
+                if has_room { self.stage_large(spool, part) } else { self.stage_copied(spool, part) }
+            }
             _ => self.stage_small(part),
         }
     }
@@ -144,6 +154,32 @@ impl Appender {
             self.flush();
         }
         Ok(part.at(place, begins))
+    }
+
+    /// Appends a large part piece by piece: it is never in memory as a whole.
+    fn stage_copied(&mut self, spool: &Path, part: &NewMember<'_>) -> Result<PartRef, ArchiveError> {
+        let front = member::front(&part.path, part.lease, part.length).map_err(|e| own_error(&self.folder, e))?;
+        let nowhere = Ok(part.at(EntryName(Vec::new()), 0));
+        self.flush();
+        if self.fault.is_none()
+            && let Err(e) = self.ensure_open()
+        {
+            self.fault = Some(e);
+        }
+        let Some(open) = self.open.as_mut().filter(|_| self.fault.is_none()) else { return nowhere };
+        let begins = open.written + front.len() as u64;
+        match open.copy(spool, part.length, &front) {
+            Ok(Ok(())) => {
+                open.written = begins + padded(part.length);
+                self.copied.push(spool.to_owned());
+                Ok(part.at(open.place.clone(), begins))
+            }
+            Ok(Err(e)) => Err(failed("reading", spool, e)),
+            Err(e) => {
+                self.fault = Some(failed("appending to", &open.path, e));
+                nowhere
+            }
+        }
     }
 
     fn stage_large(&mut self, spool: &Path, part: &NewMember<'_>) -> Result<PartRef, ArchiveError> {
@@ -309,6 +345,35 @@ impl Appender {
             }
             !lost
         });
+    }
+}
+
+impl OpenPack {
+    /// Appends a header and a file of just this length. Where that cannot be read, the inner error, the pack ends as before.
+    fn copy(&mut self, from: &Path, length: u64, front: &[u8]) -> io::Result<io::Result<()>> {
+        self.file.write_all(front)?;
+        let mut source = match File::open(from) {
+            Ok(source) => source,
+            Err(e) => return self.back_out(e).map(Err),
+        };
+        let (mut left, mut buffer) = (length, vec![0; PIECE]);
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
+            let piece = buffer.get_mut(..most).unwrap_or_default();
+            if let Err(e) = source.read_exact(piece) {
+                return self.back_out(e).map(Err);
+            }
+            self.file.write_all(piece)?;
+            left -= most as u64;
+        }
+        let padding = usize::try_from(padded(length) - length).unwrap_or(0);
+        self.file.write_all(END.get(..padding).unwrap_or_default()).map(Ok)
+    }
+
+    fn back_out(&mut self, why: io::Error) -> io::Result<io::Error> {
+        self.file.set_len(self.written)?;
+        self.file.seek(SeekFrom::Start(self.written))?;
+        Ok(why)
     }
 }
 
