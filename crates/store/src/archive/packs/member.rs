@@ -228,5 +228,4 @@ pub(super) fn fault_of(block: &[u8; 512], lease: LeaseId, length: u64) -> Option
 }
 
 #[cfg(test)]
-#[expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
 mod tests;
