@@ -4,10 +4,13 @@
 
 use crate::exit::Exit;
 use crate::run::archive_of;
-use crate::settings::ArchiveKind;
+use crate::settings::{ArchiveKind, LayoutKind};
 use crate::state::StateDir;
 use anyhow::Context;
-use dispatcher_store::archive::{Archive, FileArchive, FileArchiveOptions, Layout, NoArchive};
+use dispatcher_server::ResultNames;
+use dispatcher_store::archive::{
+    Archive, FileArchive, FileArchiveOptions, Layout, NoArchive, PackArchive, PackOptions,
+};
 use dispatcher_worker::exec::ResultNaming;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -19,12 +22,52 @@ use std::sync::Arc;
 pub struct Choice {
     /// What becomes of results.
     pub kind: ArchiveKind,
-    /// Where they go.
+    /// Where files go.
     pub results: PathBuf,
+    /// How files are named.
+    #[serde(default)]
+    pub layout: LayoutKind,
+}
+
+impl Choice {
+    /// Whether both mean the same: where nothing becomes a file, it does not matter where files would go.
+    fn agrees_with(&self, other: &Self) -> bool {
+        self.kind == other.kind && (self.kind != ArchiveKind::Files || self == other)
+    }
+}
+
+/// An archive that is open.
+#[derive(Clone, Debug)]
+pub enum Opened {
+    /// Of packs.
+    Packs(Arc<PackArchive>),
+    /// Of files.
+    Files(Arc<FileArchive>),
+    /// Of nothing.
+    None(Arc<NoArchive>),
+}
+
+impl Opened {
+    /// As whoever stages and reads knows it.
+    pub fn archive(&self) -> Arc<dyn Archive> {
+        match self {
+            Self::Packs(packs) => Arc::<PackArchive>::clone(packs),
+            Self::Files(files) => Arc::<FileArchive>::clone(files),
+            Self::None(none) => Arc::<NoArchive>::clone(none),
+        }
+    }
+}
+
+/// How results are named in this layout.
+pub const fn naming(layout: LayoutKind) -> ResultNames {
+    match layout {
+        LayoutKind::Mirror => ResultNames::ByServiceAndCorpus,
+        LayoutKind::Cortex => ResultNames::Cortex,
+    }
 }
 
 /// The note of a state folder; `None` where there is none.
-fn read(state: &StateDir) -> anyhow::Result<Option<Choice>> {
+pub fn read(state: &StateDir) -> anyhow::Result<Option<Choice>> {
     let path = state.archive_note();
     match std::fs::read(&path) {
         Ok(bytes) => {
@@ -36,7 +79,7 @@ fn read(state: &StateDir) -> anyhow::Result<Option<Choice>> {
 }
 
 /// Takes `wanted` as the archive of a server's state folder, or says why it cannot be.
-pub fn choose(state: &StateDir, wanted: Choice) -> anyhow::Result<Arc<dyn Archive>> {
+pub fn choose(state: &StateDir, wanted: &Choice, packs: PackOptions) -> anyhow::Result<Opened> {
     if state.identity().exists() {
         return Err(Exit::usage(format!(
             "{} belongs to a `dispatcher run`: give the server a state folder of its own with --state",
@@ -44,35 +87,38 @@ pub fn choose(state: &StateDir, wanted: Choice) -> anyhow::Result<Arc<dyn Archiv
         )));
     }
     match read(state)? {
-        Some(had) if had != wanted => {
-            return Err(Exit::usage(format!(
-                "this state has its results as {:?} in {}: serve it with --archive and --results as they were",
-                had.kind,
-                had.results.display()
-            )));
-        }
+        Some(had) if !had.agrees_with(wanted) => return Err(Exit::usage(disagreement(&had))),
         Some(_) => {}
-        None => write(&state.archive_note(), &wanted)?,
+        None => write(&state.archive_note(), wanted)?,
     }
-    open_choice(state, &wanted)
+    open_choice(state, wanted, packs)
+}
+
+fn disagreement(had: &Choice) -> String {
+    let flags = match had.kind {
+        ArchiveKind::Packs => "--archive packs".to_owned(),
+        ArchiveKind::None => "--archive none".to_owned(),
+        ArchiveKind::Files => {
+            let layout = if had.layout == LayoutKind::Cortex { " --layout cortex" } else { "" };
+            format!("--archive files --results {}{layout}", had.results.display())
+        }
+    };
+    format!("this state has its results elsewhere: serve it with {flags}, or say nothing about it")
 }
 
 /// The archive of a state folder, for commands that look at it.
-pub fn open(state: &StateDir) -> anyhow::Result<Arc<dyn Archive>> {
+pub fn open(state: &StateDir) -> anyhow::Result<Opened> {
     match read(state)? {
-        Some(choice) => open_choice(state, &choice),
-        None => Ok(Arc::new(archive_of(state, ResultNaming::same())?)),
+        Some(choice) => open_choice(state, &choice, PackOptions::default()),
+        None if state.identity().exists() => Ok(Opened::Files(Arc::new(archive_of(state, ResultNaming::same())?))),
+        // Nobody has served it yet.
+        None => Ok(Opened::None(Arc::new(NoArchive::open(state.path())?))),
     }
 }
 
-/// Where the result files of a server's state folder are; `None` where there are none.
-pub fn results(state: &StateDir) -> anyhow::Result<Option<PathBuf>> {
-    let choice = read(state)?.filter(|choice| choice.kind == ArchiveKind::Files);
-    Ok(choice.map(|choice| choice.results))
-}
-
-fn open_choice(state: &StateDir, choice: &Choice) -> anyhow::Result<Arc<dyn Archive>> {
-    match choice.kind {
+fn open_choice(state: &StateDir, choice: &Choice, packs: PackOptions) -> anyhow::Result<Opened> {
+    Ok(match choice.kind {
+        ArchiveKind::Packs => Opened::Packs(Arc::new(PackArchive::open(state.path(), packs)?)),
         ArchiveKind::Files => {
             let options = FileArchiveOptions {
                 out: choice.results.clone(),
@@ -81,10 +127,10 @@ fn open_choice(state: &StateDir, choice: &Choice) -> anyhow::Result<Arc<dyn Arch
             };
             let archive = FileArchive::open(options)
                 .with_context(|| format!("cannot use {} for results", choice.results.display()))?;
-            Ok(Arc::new(archive))
+            Opened::Files(Arc::new(archive))
         }
-        ArchiveKind::None => Ok(Arc::new(NoArchive::open(state.path())?)),
-    }
+        ArchiveKind::None => Opened::None(Arc::new(NoArchive::open(state.path())?)),
+    })
 }
 
 /// Writes it in one piece: a crash leaves all of it or nothing.

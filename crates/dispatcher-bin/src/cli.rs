@@ -65,6 +65,10 @@ pub enum Command {
     Log(views::log::LogArgs),
     /// Every setting, its value, and who said so.
     Config(Box<views::config::ConfigArgs>),
+    /// Take results out of the archive: as a folder, as a tar file, or one of them.
+    Export(Box<crate::export::ExportArgs>),
+    /// Rewrite packs of which little is wanted any more, to get their space back.
+    Compact(commands::compact::CompactArgs),
     /// Check the books against the rows, and the results against the archive.
     Doctor(DoctorArgs),
 }

@@ -4,6 +4,7 @@
 //! store's; who carries it out is told by [`crate::control`].
 
 pub mod change;
+pub mod compact;
 pub mod delete;
 pub mod drain;
 pub mod import;

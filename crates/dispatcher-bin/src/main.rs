@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod control;
 mod exit;
+mod export;
 mod filter;
 mod inputs;
 mod log;
@@ -59,6 +60,8 @@ fn carry_out(command: &cli::Command) -> anyhow::Result<u8> {
         cli::Command::Delete(args) => commands::delete::delete(args),
         cli::Command::Log(args) => views::log::log(args),
         cli::Command::Config(args) => views::config::config(args),
+        cli::Command::Export(args) => export::export(args),
+        cli::Command::Compact(args) => commands::compact::compact(args),
         cli::Command::Doctor(args) => views::doctor::doctor(args),
     }
 }

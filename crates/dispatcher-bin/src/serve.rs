@@ -3,7 +3,7 @@
 //! **Owns** the wiring of store, archive and dispatcher, and the loop that waits for their ends and for signals.
 //! **Refuses to know** how a task is handed out or decided.
 
-use crate::archive::{self, Choice};
+use crate::archive::{self, Choice, Opened};
 use crate::exit::{self, Exit};
 use crate::log::Log;
 use crate::run::host;
@@ -14,10 +14,13 @@ use crate::views::event_loop;
 use clap::Args;
 use crossbeam_channel::{select, tick};
 use dispatcher_server::stage::StageFailure;
-use dispatcher_server::{Dispatcher, DispatcherConfig, DrainMode, Ended, ResultNames, Workers};
+use dispatcher_server::{Dispatcher, DispatcherConfig, DrainMode, Ended, Workers, hooks};
+use dispatcher_store::archive::{PackArchive, PackOptions};
 use dispatcher_store::sqlite::{Durability, SqliteOptions};
+use dispatcher_store::upkeep::{self, Swept};
 use dispatcher_store::{Command, Store, TaskFilter};
 use dispatcher_transport::socket::{BackendKind, Endpoint};
+use figment::Figment;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,13 +34,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[command(after_help = "\
 Examples:
   dispatcher serve
-  dispatcher serve --state /srv/tasks --listen tcp://127.0.0.1:6000 --results /srv/results
+  dispatcher serve --state /srv/tasks --listen tcp://127.0.0.1:6000
+  dispatcher serve --archive files --results /srv/results
   dispatcher serve --until-empty
 
 Then, in other shells:
   dispatcher import papers --service html
   dispatcher worker --service html --exec 'pandoc {input} -o {output}' --ext html
   dispatcher status
+  dispatcher export --out results
 
 SIGTERM or Ctrl-C: nothing more is handed out, what was received is written, and it ends with 0.
 Workers go on meanwhile; what they finish is taken after the next start. A second signal ends it at
@@ -95,14 +100,22 @@ pub struct ServeFlags {
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<String>,
-    /// What becomes of results [default: files].
+    /// What becomes of results [default: packs, or what the state folder has].
     #[arg(long, value_enum)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<settings::ArchiveKind>,
-    /// Where results go, as SERVICE/CORPUS/INPUT [default: `results` beside the state folder].
+    /// Where result files go, with --archive files [default: `results` beside the state folder].
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<PathBuf>,
+    /// How result files are named, with --archive files [default: mirror].
+    #[arg(long, value_enum)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<settings::LayoutKind>,
+    /// From this size on a pack is closed and another begun [default: 1 GiB].
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pack_size: Option<String>,
     /// How long a drain may take [default: 30s].
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,17 +169,23 @@ impl From<DrainWord> for DrainMode {
 /// Serves until it is told to end.
 pub fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let stop = Stop::install()?;
-    let settings = Settings::of(&settings::layers(&args.state, args.config.as_deref(), &args.flags)?)?;
+    let layers = settings::layers(&args.state, args.config.as_deref(), &args.flags)?;
+    let settings = Settings::of(&layers)?;
     let mut log = Log::start(settings.log, "info");
     let state = StateDir::make_at(&args.state)?;
     let _lock = state.lock()?;
-    let archive = archive::choose(&state, choice(&settings, &state)?)?;
+    let choice = choice(&settings, &layers, &state)?;
+    let opened = archive::choose(&state, &choice, pack_options(&settings))?;
     let looped = event_loop()?;
     let store = Arc::new(looped.block_on(state.store(options(&settings)))?);
     looped.block_on(make_services(&*store, &settings))?;
-    let config = dispatcher_config(args, &settings, &state)?;
+    if let Opened::Packs(packs) = &opened {
+        looped.block_on(sweep(packs, &*store))?;
+    }
+    let config = dispatcher_config(args, &settings, &state, choice.layout)?;
     let listen = config.endpoint.to_string();
-    let dispatcher = Dispatcher::start(config, store.clone(), archive).map_err(|failure| could_not_start(&failure))?;
+    let dispatcher =
+        Dispatcher::start(config, store.clone(), opened.archive()).map_err(|failure| could_not_start(&failure))?;
     looped.block_on(greet(&*store, &dispatcher, &listen, &state))?;
     if args.until_empty || args.limit.is_some() {
         dispatcher.finish_when_empty();
@@ -237,23 +256,61 @@ fn options(settings: &Settings) -> SqliteOptions {
     SqliteOptions { durability, ..SqliteOptions::default() }
 }
 
-/// Where results go: as it was said, seen from beside the state folder.
-fn choice(settings: &Settings, state: &StateDir) -> anyhow::Result<Choice> {
-    let beside = state.path().parent().unwrap_or(Path::new("."));
-    let results = beside.join(&settings.results);
-    if settings.archive == settings::ArchiveKind::Files {
-        std::fs::create_dir_all(&results)
-            .map_err(|e| Exit::usage(format!("cannot make {}: {e}; name another with --results", results.display())))?;
-        let results = results.canonicalize()?;
-        if results.starts_with(state.path()) {
-            return Err(Exit::usage(format!(
-                "{} lies in the state folder, which is cleared of what no row names: name another folder with --results",
-                results.display()
-            )));
+fn pack_options(settings: &Settings) -> PackOptions {
+    PackOptions { seal_at: settings.pack_size.as_u64(), pass: hooks::pass, fails: hooks::fails }
+}
+
+/// What an earlier process left of its packs, put in order before the first row can name a new one.
+async fn sweep(packs: &PackArchive, store: &dyn Store) -> anyhow::Result<()> {
+    match upkeep::sweep(packs, store).await? {
+        Some(Swept { removed: 0, ended: 0 }) => {}
+        Some(Swept { removed, ended }) => {
+            tracing::info!(removed, ended, "put the packs of an earlier process in order")
         }
-        return Ok(Choice { kind: settings.archive, results });
+        None => tracing::info!("the packs are being compacted: what an earlier process left of them stays for now"),
     }
-    Ok(Choice { kind: settings.archive, results })
+    Ok(())
+}
+
+/// Where results go: as it was said, or else as it was before. A folder is seen from beside the state folder.
+fn choice(settings: &Settings, layers: &Figment, state: &StateDir) -> anyhow::Result<Choice> {
+    let beside = state.path().parent().unwrap_or(Path::new("."));
+    let mut wanted =
+        Choice { kind: settings.archive, results: beside.join(&settings.results), layout: settings.layout };
+    let said = |name| settings::is_said(layers, name);
+    if let Some(had) = archive::read(state)? {
+        wanted.kind = if said("archive") { wanted.kind } else { had.kind };
+        wanted.results = if said("results") { wanted.results } else { had.results };
+        wanted.layout = if said("layout") { wanted.layout } else { had.layout };
+    } else if !said("archive") && (said("results") || said("layout")) {
+        // Whoever says where result files go wants them.
+        wanted.kind = settings::ArchiveKind::Files;
+    }
+    if wanted.kind != settings::ArchiveKind::Files {
+        return without_files(wanted, layers);
+    }
+    let results = &wanted.results;
+    std::fs::create_dir_all(results)
+        .map_err(|e| Exit::usage(format!("cannot make {}: {e}; name another with --results", results.display())))?;
+    let results = results.canonicalize()?;
+    if results.starts_with(state.path()) {
+        return Err(Exit::usage(format!(
+            "{} lies in the state folder, which is cleared of what no row names: name another folder with --results",
+            results.display()
+        )));
+    }
+    Ok(Choice { results, ..wanted })
+}
+
+/// Whoever says where files go and gets none would look for them in vain.
+fn without_files(wanted: Choice, layers: &Figment) -> anyhow::Result<Choice> {
+    let said = ["results", "layout"].into_iter().find(|name| settings::is_said(layers, name));
+    match said {
+        Some(name) => Err(Exit::usage(format!(
+            "--{name} says something of result files, and this state has none: leave it out; `dispatcher export` makes files"
+        ))),
+        None => Ok(wanted),
+    }
 }
 
 /// Makes or changes the services that the settings name.
@@ -274,7 +331,12 @@ async fn make_services(store: &dyn Store, settings: &Settings) -> anyhow::Result
     Ok(())
 }
 
-fn dispatcher_config(args: &ServeArgs, settings: &Settings, state: &StateDir) -> anyhow::Result<DispatcherConfig> {
+fn dispatcher_config(
+    args: &ServeArgs,
+    settings: &Settings,
+    state: &StateDir,
+    layout: settings::LayoutKind,
+) -> anyhow::Result<DispatcherConfig> {
     let endpoint: Endpoint = settings.listen.parse().map_err(|e| {
         Exit::usage(format!("listen is {:?}: {e}; write it like {}", settings.listen, settings::LISTEN))
     })?;
@@ -290,7 +352,7 @@ fn dispatcher_config(args: &ServeArgs, settings: &Settings, state: &StateDir) ->
         store_patience: settings.store_patience,
         drain_limit: settings.drain_limit,
         workers: Workers::Elsewhere,
-        naming: ResultNames::ByServiceAndCorpus,
+        naming: archive::naming(layout),
         http: settings.http()?,
         wake_in: Some(state.path().to_owned()),
         task_limit: args.limit,

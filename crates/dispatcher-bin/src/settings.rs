@@ -5,7 +5,7 @@
 
 mod said;
 
-pub use said::Said;
+pub use said::{Said, is_said};
 
 use crate::exit::Exit;
 use dispatcher_core::fleet::FleetLimits;
@@ -58,10 +58,14 @@ pub struct Settings {
     pub keep_alive: Duration,
     /// Where health, readiness and metrics are shown: an address and port on this machine, or `off`.
     pub http: String,
-    /// What becomes of results: `files`, or `none` where workers put them away themselves.
+    /// What becomes of results: `packs`, `files`, or `none` where workers put them away themselves.
     pub archive: ArchiveKind,
-    /// Where results go; relative to the folder that the state folder lies in.
+    /// Where result files go; relative to the folder that the state folder lies in.
     pub results: PathBuf,
+    /// How result files are named: `mirror` or `cortex`.
+    pub layout: LayoutKind,
+    /// From this size on a pack is closed and another begun.
+    pub pack_size: bytesize::ByteSize,
     /// No task is leased while so many are in flight.
     pub max_in_flight: usize,
     /// So many may be in flight through what cannot be refused.
@@ -98,11 +102,24 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum ArchiveKind {
-    /// A file for each, below the results folder.
+    /// Together in tar files below the state folder, from where `dispatcher export` takes them.
     #[default]
+    Packs,
+    /// A file for each, below the results folder.
     Files,
     /// Only size and checksum are recorded.
     None,
+}
+
+/// How result files are named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum LayoutKind {
+    /// SERVICE/CORPUS/INPUT.
+    #[default]
+    Mirror,
+    /// CORPUS/FOLDER/SERVICE.zip for the input FOLDER/NAME.zip.
+    Cortex,
 }
 
 /// How log lines look.
@@ -152,8 +169,10 @@ impl Default for Settings {
             legacy_max: bytesize::ByteSize::mib(64),
             keep_alive: Duration::ZERO,
             http: "127.0.0.1:51697".to_owned(),
-            archive: ArchiveKind::Files,
+            archive: ArchiveKind::default(),
             results: PathBuf::from("results"),
+            layout: LayoutKind::default(),
+            pack_size: bytesize::ByteSize::gib(1),
             max_in_flight: limits.max_in_flight,
             hard_limit: limits.hard_limit,
             late_window: Duration::from_millis(limits.window_ms.unsigned_abs()),
@@ -218,6 +237,9 @@ impl Settings {
             return Err(Exit::usage(
                 "legacy_window and legacy_max must be more than nothing; legacy_results = \"off\" serves no such workers",
             ));
+        }
+        if self.pack_size.as_u64() == 0 {
+            return Err(Exit::usage("pack_size must be more than nothing"));
         }
         for (name, service) in &self.services {
             let nothing = service.limit == Some(Duration::ZERO)

@@ -1,11 +1,13 @@
 //! Places where a test of the built program can hold a whole process, to kill it just there.
 //!
 //! Owns the arming by environment: `DISPATCHER_HOLD=place:n` holds the process at the n-th pass of `place` for ever, and
-//! `DISPATCHER_HOLD_FILE` is made when that happens. `DISPATCHER_PANIC=place:n` panics there instead. Only builds with the
-//! feature `test-hooks` have it; in every other build a call is nothing.
+//! `DISPATCHER_HOLD_FILE` is made when that happens. `DISPATCHER_PANIC=place:n` panics there instead, and
+//! `DISPATCHER_FAIL=place:n` lets the n-th thing that can be refused there be refused. Only builds with the feature
+//! `test-hooks` have it; in every other build a call is nothing.
 //!
 //! Places: `claimed`, `staged`, `synced`, `committed`, `publishing`, `published`, `received`, `handed_out`,
-//! `swept`, `imported`.
+//! `swept`, `imported`; of packs `appended`, `sealing`, `sealed`, `compact_copied`, `compact_moved`, `compact_removing`.
+//! Refused can be a `write` or a `sync` of a pack.
 
 /// Passes a place.
 #[cfg(not(feature = "test-hooks"))]
@@ -32,6 +34,23 @@ pub fn pass(place: &str) {
             std::thread::park();
         }
     }
+}
+
+/// Whether what is tried here is to be refused.
+#[cfg(not(feature = "test-hooks"))]
+#[must_use]
+#[inline]
+pub const fn fails(_place: &str) -> bool {
+    false
+}
+
+/// Whether what is tried here is to be refused.
+#[cfg(feature = "test-hooks")]
+#[must_use]
+pub fn fails(place: &str) -> bool {
+    use std::sync::LazyLock;
+    static FAIL: LazyLock<Option<Armed>> = LazyLock::new(|| Armed::by("DISPATCHER_FAIL"));
+    FAIL.as_ref().is_some_and(|armed| armed.is_met(place))
 }
 
 /// A place and the pass of it that is meant.

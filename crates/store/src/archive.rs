@@ -5,12 +5,16 @@
 
 pub mod files;
 pub mod none;
+pub mod packs;
 
 pub use files::{FileArchive, FileArchiveOptions, Layout};
 pub use none::NoArchive;
+pub use packs::{PackArchive, PackOptions};
 
 use crate::model::{PartRef, Publication};
 use dispatcher_core::id::{EntryName, LeaseId};
+use sha2::{Digest, Sha256};
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Bytes on their way into the archive.
@@ -56,7 +60,7 @@ pub enum ArchiveError {
         /// To which file.
         place: String,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -80,4 +84,69 @@ pub trait Archive: Send + Sync {
     fn sweep(&self, keep: &dyn Fn(LeaseId) -> bool) -> Result<u64, ArchiveError>;
     /// Compares a published or staged part with its row: present, length, and with `deep` its checksum.
     fn check(&self, publication: &Publication, deep: bool) -> Result<Vec<String>, ArchiveError>;
+    /// Opens a part of a committed result to read its bytes, as many as its row says. Whoever reads compares the checksum
+    /// ([`Checked`] does): bytes may have been damaged or replaced since they were written. [`ArchiveError::Gone`] where
+    /// they are not there, be it because they were moved since the row was read.
+    fn read(&self, publication: &Publication, part: &PartRef) -> Result<Box<dyn Read + Send>, ArchiveError>;
+}
+
+/// Bytes of a part on their way out, with the sum of what has passed.
+#[derive(Debug)]
+pub struct Checked<R> {
+    from: R,
+    length: u64,
+    sum: Sha256,
+}
+
+impl<R: Read> Checked<R> {
+    /// Over the bytes of `from`.
+    pub fn new(from: R) -> Self {
+        Self { from, length: 0, sum: Sha256::new() }
+    }
+
+    /// After the last byte: what is wrong with what has passed, if it is not what `part` says.
+    #[must_use]
+    pub fn fault(self, part: &PartRef) -> Option<String> {
+        if self.length != part.length {
+            return Some(format!("it has {} bytes, not {}", self.length, part.length));
+        }
+        let found = hex(&self.sum.finalize());
+        (found != part.sha256).then(|| format!("it has the checksum {found}, not {}", part.sha256))
+    }
+}
+
+impl<R: Read> Read for Checked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.from.read(buffer)?;
+        self.length += n as u64;
+        self.sum.update(buffer.get(..n).unwrap_or_default());
+        Ok(n)
+    }
+}
+
+/// Lower-case hexadecimal.
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// What the system said, as an error of the archive.
+fn failed(doing: &'static str, place: &Path, source: io::Error) -> ArchiveError {
+    let place = place.display().to_string();
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ArchiveError::Full { place },
+        _ => ArchiveError::Io { doing, place, source },
+    }
+}
+
+/// A part of which no bytes are kept: readable only where there were none.
+fn without_bytes(part: &PartRef) -> Result<Box<dyn Read + Send>, ArchiveError> {
+    if part.length == 0 {
+        return Ok(Box::new(io::empty()));
+    }
+    Err(ArchiveError::Gone { place: format!("the part {} (they are not kept)", part.name) })
 }

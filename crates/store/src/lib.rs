@@ -13,6 +13,7 @@ pub mod limits;
 pub mod memory;
 pub mod model;
 pub mod sqlite;
+pub mod upkeep;
 mod words;
 
 pub use memory::MemoryStore;
@@ -20,7 +21,7 @@ pub use model::*;
 pub use sqlite::{Durability, SqliteOptions, SqliteStore};
 
 use async_trait::async_trait;
-use dispatcher_core::id::{CorpusId, LeaseId, ServiceId, TaskId};
+use dispatcher_core::id::{CorpusId, EntryName, LeaseId, ServiceId, TaskId};
 use dispatcher_core::time::TimeMs;
 
 /// What the dispatcher asks of a database. One conformance suite runs against every implementation.
@@ -122,4 +123,12 @@ pub trait Store: Send + Sync {
     async fn audit(&self) -> Result<Audit, StoreError>;
     /// A page of the parts of results that stand, for a check against the archive.
     async fn standing_parts(&self, after: TaskId, max: usize) -> Result<Vec<Publication>, StoreError>;
+
+    /// Every pack that a row names, by its place.
+    async fn packs(&self) -> Result<Vec<PackRow>, StoreError>;
+    /// A page of the parts in a pack, those that begin above `after`, in the order in which they lie there.
+    async fn packed(&self, pack: &EntryName, after: u64, max: usize) -> Result<Vec<PackedPart>, StoreError>;
+    /// Parts of the pack `from` lie in the pack `to` from now on, or nowhere: one transaction. A part that was replaced
+    /// meanwhile is not found there any more and left alone. Returns whether a row still names `from`.
+    async fn move_parts(&self, from: &EntryName, to: &EntryName, moves: &[PartMove]) -> Result<bool, StoreError>;
 }

@@ -110,6 +110,7 @@ pub(crate) fn check_record(record: &Record) -> Result<(), String> {
     for part in parts {
         whole(part.offset, "the offset of a part")?;
         whole(part.length, "the length of a part")?;
+        whole(part.offset.saturating_add(part.length), "the end of a part")?;
     }
     Ok(())
 }

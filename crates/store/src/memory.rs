@@ -4,13 +4,15 @@
 
 mod answers;
 mod control;
+mod packs;
 mod rows;
 
 use crate::limits::{self, PAGE};
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
-    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, Progress, Publication, Service, ServiceSettings,
-    Step, StoreError, Story, Summary, TaskFilter, TaskRow, Trail, WorkerNote, WorkerRow,
+    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, PackRow, PackedPart, PartMove, Progress,
+    Publication, Service, ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, Trail, WorkerNote,
+    WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
@@ -219,6 +221,18 @@ impl Store for MemoryStore {
 
     async fn standing_parts(&self, after: TaskId, max: usize) -> Result<Vec<Publication>, StoreError> {
         Ok(self.rows().standing_parts(after, max.min(PAGE)))
+    }
+
+    async fn packs(&self) -> Result<Vec<PackRow>, StoreError> {
+        Ok(self.rows().packs())
+    }
+
+    async fn packed(&self, pack: &EntryName, after: u64, max: usize) -> Result<Vec<PackedPart>, StoreError> {
+        Ok(self.rows().packed(pack, after, max.min(PAGE)))
+    }
+
+    async fn move_parts(&self, from: &EntryName, to: &EntryName, moves: &[PartMove]) -> Result<bool, StoreError> {
+        Ok(self.rows().move_parts(from, to, moves))
     }
 }
 

@@ -192,6 +192,38 @@ pub struct Publication {
     pub published: bool,
 }
 
+/// A pack that rows name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackRow {
+    /// Its place.
+    pub place: EntryName,
+    /// Behind the last byte that a row names: what comes after it is of nobody.
+    pub end: u64,
+}
+
+/// A part in a pack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedPart {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Its SHA-256, in lower-case hexadecimal.
+    pub sha256: String,
+    /// Whether it is still wanted: kept output of an attempt, and the newest filed result of its task. A result that was
+    /// replaced is not.
+    pub live: bool,
+}
+
+/// Where a part of a pack goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartMove {
+    /// Where it begins in the pack that it leaves.
+    pub from: u64,
+    /// Where it begins in the other one; `None`: it is no longer kept.
+    pub to: Option<u64>,
+}
+
 /// Which tasks are meant. Every field that is set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -23,6 +23,7 @@ mod lane;
 mod lease;
 mod open;
 mod outlook;
+mod packs;
 mod read;
 mod setup;
 mod trail;
@@ -31,12 +32,13 @@ mod workers;
 use crate::limits::next_chunk;
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
-    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, Piece, Progress, Publication, Service,
-    ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, Trail, WorkerNote, WorkerRow,
+    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, PackRow, PackedPart, PartMove, Piece, Progress,
+    Publication, Service, ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, Trail, WorkerNote,
+    WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
-use dispatcher_core::id::{CorpusId, LeaseId, ServiceId, TaskId};
+use dispatcher_core::id::{CorpusId, EntryName, LeaseId, ServiceId, TaskId};
 use dispatcher_core::time::TimeMs;
 use lane::{Lane, Mode};
 use lease::{Handover, Lost};
@@ -44,7 +46,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The version of the schema that this program reads and writes.
-pub const SCHEMA: i64 = 2;
+pub const SCHEMA: i64 = 3;
 
 /// How much a commit costs and what it survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -302,6 +304,20 @@ impl Store for SqliteStore {
 
     async fn standing_parts(&self, after: TaskId, max: usize) -> Result<Vec<Publication>, StoreError> {
         self.read(read::STANDING, move |c| Box::pin(read::standing_parts(c, after, max))).await
+    }
+
+    async fn packs(&self) -> Result<Vec<PackRow>, StoreError> {
+        self.read(packs::LIST, |c| Box::pin(packs::packs(c))).await
+    }
+
+    async fn packed(&self, pack: &EntryName, after: u64, max: usize) -> Result<Vec<PackedPart>, StoreError> {
+        let pack = pack.clone();
+        self.read(packs::PACKED, move |c| Box::pin(packs::packed(c, pack, after, max))).await
+    }
+
+    async fn move_parts(&self, from: &EntryName, to: &EntryName, moves: &[PartMove]) -> Result<bool, StoreError> {
+        let (from, to, moves) = (from.clone(), to.clone(), moves.to_vec());
+        self.write(packs::MOVE, move |c| Box::pin(packs::move_parts(c, from, to, moves))).await
     }
 }
 

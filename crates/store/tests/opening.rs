@@ -133,7 +133,7 @@ async fn a_schema_newer_than_the_program_is_refused_naming_both_versions() {
     meddle(&path, "PRAGMA user_version = 9").await;
     let refused = open(&path).await.expect_err("refuses");
     assert_eq!(refused.class, ErrorClass::Misconfigured);
-    assert!(refused.why.contains("version 9") && refused.why.contains("up to 2"), "{refused}");
+    assert!(refused.why.contains("version 9") && refused.why.contains("up to 3"), "{refused}");
 }
 
 #[tokio::test]

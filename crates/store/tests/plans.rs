@@ -8,8 +8,8 @@ use dispatcher_core::id::{CorpusId, EntryName, LeaseId, ServiceId, TaskId, Worke
 use dispatcher_core::report::Status;
 use dispatcher_core::time::TimeMs;
 use dispatcher_store::{
-    Claim, Command, DispatcherId, DispatcherInfo, Durability, Entry, Named, Record, ServiceSettings, SqliteOptions,
-    SqliteStore, Store, TaskFilter, WorkerNote,
+    Claim, Command, DispatcherId, DispatcherInfo, Durability, Entry, Named, PartMove, PartRef, Record, ServiceSettings,
+    SqliteOptions, SqliteStore, Store, TaskFilter, WorkerNote,
 };
 use sqlx::{AssertSqlSafe, ConnectOptions, Row};
 use std::collections::BTreeSet;
@@ -155,10 +155,23 @@ async fn claims_batches_commands_and_lists_of_workers_never_read_a_table_of_task
 
     let worker = || WorkerKey { name: "w".into(), incarnation: "1".into() };
     let lease = leases[0];
-    let done =
-        Record::Result { lease, worker: worker(), status: Status::Fatal, messages: vec![], parts: vec![], at: NOW };
+    let packed = PartRef {
+        name: "result".into(),
+        place: EntryName(b"packs/1.tar".to_vec()),
+        offset: 512,
+        length: 1,
+        sha256: "ab".into(),
+    };
+    let parts = vec![packed.clone()];
+    let done = Record::Result { lease, worker: worker(), status: Status::Fatal, messages: vec![], parts, at: NOW };
     let batch = [Record::HandedOut { lease: leases[1], worker: worker(), at: NOW, began: false }, done];
     fixture.store.mark_done(&batch, NOW).await.expect("writes");
+    assert_by_index(&fixture.plans().await);
+
+    assert_eq!(fixture.store.packs().await.expect("lists").len(), 1);
+    assert_eq!(fixture.store.packed(&packed.place, 0, 9).await.expect("lists").len(), 1);
+    let (to, moves) = (EntryName(b"packs/2.tar".to_vec()), [PartMove { from: 512, to: Some(1024) }]);
+    assert!(!fixture.store.move_parts(&packed.place, &to, &moves).await.expect("moves"));
     assert_by_index(&fixture.plans().await);
 
     let note = WorkerNote { worker: worker(), services: vec![], slots: 1, connected: true, heard_at: NOW };

@@ -86,7 +86,9 @@ fn everything(claimed: &[ClaimedTask]) -> Vec<Record> {
         batch.push(Record::HandedOut { lease, worker: worker(), at, began: false });
         batch.push(Record::Began { lease, at });
         for status in [Status::Fatal, Status::Warning] {
-            let (messages, parts) = (vec![said.clone(), said.clone()], vec![part(task)]);
+            let pack = EntryName(format!("packs/{}.tar", task.lease.task.0 % 7).into_bytes());
+            let packed = PartRef { name: "stderr".into(), place: pack, offset: 512, ..part(task) };
+            let (messages, parts) = (vec![said.clone(), said.clone()], vec![part(task), packed]);
             batch.push(Record::Result { lease, worker: worker(), status, messages, parts, at });
         }
         batch.push(Record::Published { lease });

@@ -52,7 +52,7 @@ pub struct PartRef {
     pub name: String,
     /// Where it lies, in the archive's own words.
     pub place: EntryName,
-    /// Where it begins there, in bytes.
+    /// Where it begins there, in bytes: 0 in a file of its own, more in a pack, where a header comes before it.
     pub offset: u64,
     /// Its length in bytes.
     pub length: u64,
@@ -62,10 +62,16 @@ pub struct PartRef {
 
 impl PartRef {
     /// Whether it has a place where people look for it, into which it is put after its commit. Kept output has none, nor has
-    /// anything in an archive that keeps nothing.
+    /// anything in a pack or in an archive that keeps nothing.
     #[must_use]
     pub fn is_to_be_placed(&self) -> bool {
-        self.name == PART_RESULT && !self.place.0.is_empty()
+        self.name == PART_RESULT && !self.place.0.is_empty() && !self.is_packed()
+    }
+
+    /// Whether it lies in a pack, behind a header: its commit is its publication.
+    #[must_use]
+    pub const fn is_packed(&self) -> bool {
+        self.offset > 0
     }
 }
 

@@ -3,9 +3,11 @@
 //! Owns that nobody deletes tasks without having been told how many. Result files stay where they are.
 
 use super::Given;
+use crate::archive::Choice;
 use crate::cli::StateArgs;
 use crate::exit::Exit;
 use crate::filter::{corpus_of, service_of};
+use crate::settings::{ArchiveKind, LayoutKind};
 use crate::views::{event_loop, open, told, words};
 use clap::{Args, ValueEnum};
 use dispatcher_store::{Command, Named, Store, TaskFilter, TaskState};
@@ -73,7 +75,7 @@ impl DeleteArgs {
 
 /// Deletes a corpus or a service.
 pub fn delete(args: &DeleteArgs) -> anyhow::Result<u8> {
-    let (given, results) = event_loop()?.block_on(async {
+    let (given, choice) = event_loop()?.block_on(async {
         let (state, store) = open(&args.at.state).await?;
         let tasks = store.summary(&args.filter(&store).await?).await.map_err(told)?;
         if tasks.total > 0 && !args.yes {
@@ -88,16 +90,30 @@ pub fn delete(args: &DeleteArgs) -> anyhow::Result<u8> {
             )));
         }
         let given = Given::give(&state, &store, &args.command()).await?;
-        anyhow::Ok((given, crate::archive::results(&state)?))
+        anyhow::Ok((given, crate::archive::read(&state)?))
     })?;
     let done = format!("deleted the {} {:?} and {}", args.kind(), args.name, words::tasks(given.changed));
     let code = given.report(args.at.json, &done)?;
-    if let (Some(results), false) = (results, args.at.json) {
-        let below = match args.kind {
-            KindWord::Corpus => results.join("*").join(&args.name),
-            KindWord::Service => results.join(&args.name),
-        };
-        crate::tell(&format!("result files that were in place stay in {}", below.display()));
+    if !args.at.json
+        && let Some(choice) = choice
+    {
+        left_behind(args, &choice);
     }
     Ok(code)
+}
+
+/// Says where the bytes of its results are still.
+fn left_behind(args: &DeleteArgs, choice: &Choice) {
+    let below = match (choice.kind, choice.layout, args.kind) {
+        (ArchiveKind::None, ..) => return,
+        (ArchiveKind::Packs, ..) => {
+            crate::tell("`dispatcher compact` gets the space of their results back");
+            return;
+        }
+        (ArchiveKind::Files, LayoutKind::Mirror, KindWord::Corpus) => choice.results.join("*").join(&args.name),
+        (ArchiveKind::Files, LayoutKind::Mirror, KindWord::Service) => choice.results.join(&args.name),
+        (ArchiveKind::Files, LayoutKind::Cortex, KindWord::Corpus) => choice.results.join(&args.name),
+        (ArchiveKind::Files, LayoutKind::Cortex, KindWord::Service) => choice.results.clone(),
+    };
+    crate::tell(&format!("result files that were in place stay in {}", below.display()));
 }

@@ -156,8 +156,8 @@ fn skipped(state: &StateDir, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
             state.path().display()
         )));
     }
-    let results = match crate::archive::results(state)? {
-        Some(results) => results,
+    let results = match crate::archive::read(state)? {
+        Some(choice) => choice.results,
         // Where they will go, if nobody says otherwise.
         None => {
             let none = std::collections::BTreeMap::<String, String>::new();

@@ -67,6 +67,12 @@ impl Settings {
     }
 }
 
+/// Whether somebody said this setting: a file, a variable or a flag.
+#[must_use]
+pub fn is_said(layers: &Figment, name: &str) -> bool {
+    source(layers, layers.find_value(name).ok().map(|value| value.tag()), name) != Source::Default
+}
+
 fn member<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     value.as_dict()?.get(name)
 }

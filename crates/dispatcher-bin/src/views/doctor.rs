@@ -5,7 +5,8 @@ use crate::cli::DoctorArgs;
 use crate::exit;
 use crate::state::StateDir;
 use dispatcher_core::id::TaskId;
-use dispatcher_store::{Audit, Store};
+use dispatcher_store::archive::Archive;
+use dispatcher_store::{Audit, Publication, Store};
 use serde::Serialize;
 
 /// Results in one read.
@@ -64,22 +65,42 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
 
 /// Compares every result that stands with the archive.
 async fn check_results(state: &StateDir, store: &dyn Store, deep: bool, findings: &mut Findings) -> anyhow::Result<()> {
-    let archive = crate::archive::open(state)?;
+    let archive = crate::archive::open(state)?.archive();
     let mut after = TaskId(0);
     loop {
         let page = store.standing_parts(after, PAGE).await.map_err(told)?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.lease.task;
-        for publication in &page {
+        for publication in page {
             findings.results_checked += 1;
-            match archive.check(publication, deep) {
-                Ok(faults) => {
-                    for fault in faults {
-                        findings.add(format!("task {}: {fault}", publication.lease.task));
-                    }
-                }
-                Err(e) => findings.add(format!("task {}: {e}", publication.lease.task)),
+            let task = publication.lease.task;
+            for fault in faults_of(&*archive, store, publication, deep).await? {
+                findings.add(format!("task {task}: {fault}"));
             }
+        }
+    }
+}
+
+/// What is wrong with a result. One that was replaced, published or moved to another pack since its row was read is looked
+/// at again.
+async fn faults_of(
+    archive: &dyn Archive,
+    store: &dyn Store,
+    mut publication: Publication,
+    deep: bool,
+) -> anyhow::Result<Vec<String>> {
+    loop {
+        let faults = archive.check(&publication, deep).unwrap_or_else(|e| vec![e.to_string()]);
+        if faults.is_empty() {
+            return Ok(faults);
+        }
+        let task = publication.lease.task;
+        let now = store.standing_parts(TaskId(task.0 - 1), 1).await.map_err(told)?.pop();
+        match now.filter(|now| now.lease.task == task) {
+            // Nothing stands any more, as in a new run: nothing can be missing.
+            None => return Ok(Vec::new()),
+            Some(now) if now == publication => return Ok(faults),
+            Some(now) => publication = now,
         }
     }
 }

@@ -64,9 +64,44 @@ impl Farm {
         std::fs::write(path, bytes).unwrap();
     }
 
+    /// The same with a file for each result.
+    pub fn in_files(mut self) -> Self {
+        self.settings.push("--archive=files".to_owned());
+        self
+    }
+
+    /// The same with another setting.
+    pub fn set(mut self, flag: &str) -> Self {
+        self.settings.push(flag.to_owned());
+        self
+    }
+
     /// The result of an input of the service `echo`, if it is there.
     pub fn result(&self, name: &str) -> Option<Vec<u8>> {
-        std::fs::read(self.path().join("results/echo/in").join(name)).ok()
+        let in_files = self.path().join("results/echo/in").join(name);
+        if in_files.exists() {
+            return std::fs::read(in_files).ok();
+        }
+        self.results(&["--entry", name]).remove(name)
+    }
+
+    /// The results of inputs of the service `echo`, as `export` gives them, by name.
+    pub fn results(&self, args: &[&str]) -> HashMap<String, Vec<u8>> {
+        let out = tempfile::tempdir().unwrap();
+        self.tell_well(&[&["export", "--out", &out.path().display().to_string()], args].concat());
+        let root = out.path().join("echo/in");
+        let files = walkdir::WalkDir::new(&root).into_iter().filter_map(Result::ok).filter(|f| f.file_type().is_file());
+        let name = |path: &Path| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+        files.map(|file| (name(file.path()), std::fs::read(file.path()).unwrap())).collect()
+    }
+
+    /// The packs, in the order in which they were begun.
+    pub fn packs(&self) -> Vec<PathBuf> {
+        let Ok(found) = std::fs::read_dir(self.path().join(".dispatcher/packs")) else { return Vec::new() };
+        let mut packs: Vec<_> = found.map(|found| found.unwrap().path()).collect();
+        packs.retain(|path| path.extension().is_some_and(|extension| extension == "tar"));
+        packs.sort();
+        packs
     }
 
     /// Where commands of workers write that they have ended.

@@ -29,7 +29,7 @@ fn places(n: u64) -> [(&'static str, u64); 8] {
 fn a_server_killed_again_and_again_has_every_result_and_no_command_runs_twice() {
     let mut dice = Dice::cast();
     let (inputs, kills) = if full() { (2_000, 20) } else { (240, 6) };
-    let farm = Farm::with_many(inputs, 10_000);
+    let farm = Farm::with_many(inputs, 10_000).in_files();
     farm.import(&[]);
     let log = farm.log().display().to_string();
     let exec = ECHO.replace("../log", &log);
@@ -64,7 +64,7 @@ fn a_server_killed_again_and_again_has_every_result_and_no_command_runs_twice() 
 
 /// One kill of the server at the first pass of a place; the worker lives on.
 fn a_kill_at(place: &str) {
-    let farm = Farm::with_many(12, 4_000);
+    let farm = Farm::with_many(12, 4_000).in_files();
     farm.import(&[]);
     let exec = ECHO.replace("../log", &farm.log().display().to_string());
     let worker = farm.worker("w1", &exec, &["--slots=2"]);

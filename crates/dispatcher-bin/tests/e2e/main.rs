@@ -5,6 +5,7 @@
 #![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
 
 mod desk;
+mod exports;
 mod farm;
 mod fates;
 mod faults;
@@ -15,6 +16,7 @@ mod killed;
 mod kit;
 mod looks;
 mod operators;
+mod packs;
 mod parts;
 mod peer;
 mod poison;

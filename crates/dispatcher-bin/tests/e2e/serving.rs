@@ -77,6 +77,8 @@ fn a_server_told_to_end_amid_work_leaves_it_to_its_workers() {
 /// A panic at a place ends the process with the code of a part that died.
 fn a_panic_at(place: &str, stage: &str) {
     let farm = Farm::with_many(5, 2_000);
+    // What is packed needs no publisher.
+    let farm = if place == "publishing" { farm.in_files() } else { farm };
     farm.import(&[]);
     let server = farm.serve_with(&[], &[("DISPATCHER_PANIC", format!("{place}:1"))]);
     let worker = farm.worker("w1", "cat {input}", &[]);
@@ -240,7 +242,7 @@ fn a_bounded_server_with_nothing_to_do_ends_without_a_worker() {
 
 #[test]
 fn results_are_not_put_where_the_state_is_swept() {
-    let farm = Farm::new(20_000);
+    let farm = Farm::new(20_000).in_files();
     for results in [".dispatcher/spool", ".dispatcher", ".dispatcher/deeper/results"] {
         let refused = farm.tell(&["serve", "--http=off", "--results", results]);
         assert_eq!(refused.status.code(), Some(2), "{}", told(&refused));

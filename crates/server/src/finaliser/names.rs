@@ -14,6 +14,9 @@ pub enum ResultNames {
     ByEntry,
     /// `service/corpus/entry`.
     ByServiceAndCorpus,
+    /// `corpus/folder/service.zip`, beside the entry `folder/name.zip` where the corpus's folder lies below the results
+    /// folder under its own name: what CorTeX looks for. One entry of a folder has a result.
+    Cortex,
 }
 
 impl ResultNames {
@@ -25,6 +28,13 @@ impl ResultNames {
             Self::ByServiceAndCorpus => {
                 let mut name = format!("{service}/{corpus}/").into_bytes();
                 name.extend_from_slice(&entry.0);
+                EntryName(name)
+            }
+            Self::Cortex => {
+                let folder = entry.0.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+                let mut name = format!("{corpus}/").into_bytes();
+                name.extend_from_slice(entry.0.get(..folder).unwrap_or_default());
+                name.extend_from_slice(format!("{service}.zip").as_bytes());
                 EntryName(name)
             }
         }
@@ -66,5 +76,12 @@ mod tests {
         assert_ne!(name("html", "papers"), name("text", "papers"));
         assert_ne!(name("html", "papers"), name("html", "scans"));
         assert_eq!(ResultNames::ByEntry.name("html", "papers", &entry), entry);
+    }
+
+    #[test]
+    fn in_the_cortex_layout_a_result_lies_beside_its_entry_under_its_services_name() {
+        let name = |entry: &[u8]| ResultNames::Cortex.name("tex_to_html", "arxmliv", &EntryName(entry.to_vec()));
+        assert_eq!(name(b"1105/1105.0001/1105.0001.zip").0, b"arxmliv/1105/1105.0001/tex_to_html.zip");
+        assert_eq!(name(b"paper.zip").0, b"arxmliv/tex_to_html.zip");
     }
 }

@@ -16,9 +16,9 @@
 mod names;
 mod stage;
 
-pub use names::Layout;
+pub use names::{Layout, check_relative};
 
-use super::{Archive, ArchiveError, NewPart, Source};
+use super::{Archive, ArchiveError, NewPart, Source, failed, hex, without_bytes};
 use crate::model::{PartRef, Publication};
 use dispatcher_core::id::{EntryName, LeaseId};
 use dispatcher_core::wire::PART_RESULT;
@@ -118,6 +118,15 @@ impl FileArchive {
         }
     }
 
+    /// The file of a part at this moment: a result that is committed and not published yet is still staged.
+    fn path_now(&self, publication: &Publication, part: &PartRef) -> PathBuf {
+        let in_place = self.final_path(part);
+        if part.name == PART_RESULT && !publication.published && !in_place.exists() {
+            return self.staged_path(publication.lease, &part.name, &part.sha256);
+        }
+        in_place
+    }
+
     fn check_part(
         &self,
         publication: &Publication,
@@ -127,12 +136,7 @@ impl FileArchive {
         if part.place.0.is_empty() {
             return Ok(None);
         }
-        let in_place = self.final_path(part);
-        let path = if part.name == PART_RESULT && !publication.published && !in_place.exists() {
-            self.staged_path(publication.lease, &part.name, &part.sha256)
-        } else {
-            in_place
-        };
+        let path = self.path_now(publication, part);
         let complaint = |what: String| Ok(Some(format!("{} of {}: {what}", part.name, publication.entry)));
         // A link in a result's place is not the result, whatever it leads to.
         let length = match fs::symlink_metadata(&path) {
@@ -242,6 +246,25 @@ impl Archive for FileArchive {
         }
         Ok(complaints)
     }
+
+    fn read(&self, publication: &Publication, part: &PartRef) -> Result<Box<dyn Read + Send>, ArchiveError> {
+        if part.place.0.is_empty() {
+            return without_bytes(part);
+        }
+        self.names.check_place(&part.place).map_err(|e| failed("reading", self.names.out(), e))?;
+        let staged = self.staged_path(publication.lease, &part.name, &part.sha256);
+        // A result waits under its staged name until it is published; whose turn that is may come in between.
+        let mut tries = vec![self.path_now(publication, part), staged, self.final_path(part)];
+        tries.dedup();
+        for path in &tries {
+            match File::open(path) {
+                Ok(file) => return Ok(Box::new(file)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(failed("reading", path, e)),
+            }
+        }
+        Err(ArchiveError::Gone { place: self.final_path(part).display().to_string() })
+    }
 }
 
 fn remove(path: &Path) -> Result<(), ArchiveError> {
@@ -265,7 +288,7 @@ fn checksum(path: &Path) -> io::Result<String> {
     let mut buffer = vec![0_u8; 128 * 1024];
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
+            0 => return Ok(hex(&hash.finalize())),
             n => hash.update(buffer.get(..n).unwrap_or_default()),
         }
     }
@@ -289,14 +312,6 @@ fn in_the_way(error: io::Error) -> io::Error {
         _ => return error,
     };
     io::Error::new(error.kind(), why)
-}
-
-fn failed(doing: &'static str, place: &Path, source: io::Error) -> ArchiveError {
-    let place = place.display().to_string();
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ArchiveError::Full { place },
-        _ => ArchiveError::Io { doing, place, source },
-    }
 }
 
 #[cfg(test)]

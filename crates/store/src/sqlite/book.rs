@@ -337,8 +337,20 @@ impl<'r> Book<'r> {
                 }
             }
         }
+        self.name_packs(connection).await?;
         self.run(connection, &parts, WRITE_PARTS).await?;
         self.run(connection, &messages, WRITE_MESSAGES).await.map(drop)
+    }
+
+    /// Gives the packs that are new here their numbers.
+    async fn name_packs(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+        let sheets = self.tasks.values().flat_map(|page| page.sheets.values());
+        let parts = sheets.filter_map(|sheet| sheet.papers.as_ref()).flat_map(|papers| papers.parts);
+        let places: BTreeSet<&[u8]> =
+            parts.filter(|part| part.is_packed()).map(|part| part.place.0.as_slice()).collect();
+        let mut rows = Bulk::new();
+        places.iter().for_each(|place| rows.row().bytes(place).end());
+        self.run(connection, &rows, NAME_PACKS).await.map(drop)
     }
 
     async fn mark_published(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
@@ -509,11 +521,18 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->
 FROM jsonb_each(?1) ORDER BY key";
 
 const WRITE_PARTS: &str = "
-INSERT INTO parts (task, epoch, n, \"offset\", length, name, place, sha256)
+INSERT INTO parts (task, epoch, n, \"offset\", length, name, pack, place, sha256)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
-  CAST(substr(?2, value ->> 5, value ->> 6) AS TEXT), substr(?2, value ->> 7, value ->> 8),
+  CAST(substr(?2, value ->> 5, value ->> 6) AS TEXT),
+  CASE WHEN value ->> 3 > 0 THEN (SELECT id FROM packs WHERE place = substr(?2, value ->> 7, value ->> 8)) END,
+  CASE WHEN value ->> 3 > 0 THEN x'' ELSE substr(?2, value ->> 7, value ->> 8) END,
   CAST(substr(?2, value ->> 9, value ->> 10) AS TEXT)
 FROM jsonb_each(?1)";
+
+/// Looked for first: an insert that meets its own place uses up a number.
+const NAME_PACKS: &str = "
+INSERT INTO packs (place) SELECT substr(?2, value ->> 0, value ->> 1) FROM jsonb_each(?1)
+WHERE NOT EXISTS (SELECT 1 FROM packs WHERE place = substr(?2, value ->> 0, value ->> 1))";
 
 const WRITE_MESSAGES: &str = "
 INSERT INTO messages (task, epoch, n, severity, category, what, details)

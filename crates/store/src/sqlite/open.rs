@@ -27,7 +27,8 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 /// The most rows that wait between SQLite's thread and ours.
 const ROWS_BUFFERED: usize = 2048;
 
-const MIGRATIONS: [&str; 2] = [include_str!("migrations/1.sql"), include_str!("migrations/2.sql")];
+const MIGRATIONS: [&str; 3] =
+    [include_str!("migrations/1.sql"), include_str!("migrations/2.sql"), include_str!("migrations/3.sql")];
 
 /// Which file was opened: tells when it is taken away.
 #[derive(Debug)]

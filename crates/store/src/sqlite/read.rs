@@ -124,7 +124,9 @@ pub(super) async fn story(connection: &mut SqliteConnection, task: TaskId) -> Re
             .await
             .map_err(failed)?;
     let parts = sqlx::query(
-        "SELECT epoch, name, place, \"offset\", length, sha256 FROM parts WHERE task = ?1 ORDER BY epoch, n",
+        "SELECT p.epoch, p.name, coalesce((SELECT place FROM packs WHERE id = p.pack), p.place), p.\"offset\", p.length,
+           p.sha256
+         FROM parts p WHERE p.task = ?1 ORDER BY p.epoch, p.n",
     )
     .bind(task.0)
     .fetch_all(connection)
@@ -253,7 +255,7 @@ async fn with_parts(
         pairs.row().int(task).int(epoch).end();
     }
     let parts = sqlx::query(
-        "SELECT v.key, p.name, p.place, p.\"offset\", p.length, p.sha256
+        "SELECT v.key, p.name, coalesce((SELECT place FROM packs WHERE id = p.pack), p.place), p.\"offset\", p.length, p.sha256
          FROM (SELECT key, value ->> 0 AS task, value ->> 1 AS epoch FROM jsonb_each(?1)) v
          CROSS JOIN parts p ON p.task = v.task AND p.epoch = v.epoch ORDER BY v.key, p.n",
     )

@@ -27,6 +27,7 @@ mod control;
 mod dropped;
 mod imports;
 mod listings;
+mod packs;
 mod results;
 mod sizes;
 mod texts;

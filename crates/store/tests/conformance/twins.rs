@@ -5,8 +5,8 @@ use dispatcher_core::id::{EntryName, LeaseId, TaskId, WorkerKey};
 use dispatcher_core::report::{Ending, Status};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::{
-    Claim, Command, CommandPage, DispatcherId, DispatcherInfo, Entry, Named, Record, ServiceChange, ServiceSettings,
-    Store, TaskFilter, TaskState, WorkerNote,
+    Claim, Command, CommandPage, DispatcherId, DispatcherInfo, Entry, Named, PackedPart, PartMove, PartRef, Record,
+    ServiceChange, ServiceSettings, Store, TaskFilter, TaskState, WorkerNote,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -23,6 +23,7 @@ enum Step {
     Adopt { by: u8, all: bool },
     Command { command: Command, piece: usize, pieces: u8 },
     GoOn { piece: usize },
+    MoveParts { from: u8, to: u8, gone: Vec<(u64, Option<u64>)> },
     Workers(Vec<(u8, u8, bool)>),
     Wait { ms: i64 },
 }
@@ -39,6 +40,7 @@ enum What {
     HandedOut,
     Began,
     Result(Status, u8),
+    Packed(Status, u8, u64),
     Ended(Ending, bool, u8),
     InputFailed(bool),
     Returned,
@@ -66,6 +68,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (1..6_usize).prop_map(|piece| Step::GoOn { piece }),
         1 => prop::collection::vec((0..3_u8, 0..2_u8, any::<bool>()), 0..4).prop_map(Step::Workers),
         2 => (-3_000..9_000_i64).prop_map(|ms| Step::Wait { ms }),
+        1 => (0..3_u8, 0..3_u8, prop::collection::vec((1..9_u64, prop::option::of(1..9_u64)), 0..5))
+            .prop_map(|(from, to, gone)| Step::MoveParts { from, to, gone }),
     ];
     prop::collection::vec(step, 1..50)
 }
@@ -90,6 +94,7 @@ fn commands() -> impl Strategy<Value = Command> {
 
 fn whats() -> impl Strategy<Value = What> {
     let status = select(Status::ALL.to_vec());
+    let packed = (select(Status::ALL.to_vec()), 0..3_u8, 1..9_u64);
     let ending = select(vec![
         Ending::Expired,
         Ending::WorkerLost,
@@ -103,6 +108,7 @@ fn whats() -> impl Strategy<Value = What> {
         5 => Just(What::HandedOut),
         3 => Just(What::Began),
         6 => (status, 0..3_u8).prop_map(|(status, papers)| What::Result(status, papers)),
+        3 => packed.prop_map(|(status, pack, offset)| What::Packed(status, pack, offset)),
         6 => (ending, any::<bool>(), 0..3_u8).prop_map(|(e, began, papers)| What::Ended(e, began, papers)),
         1 => any::<bool>().prop_map(What::InputFailed),
         1 => Just(What::Returned),
@@ -172,6 +178,12 @@ impl Twins {
             one.standing_parts(start, 99).await.expect("lists"),
             two.standing_parts(start, 99).await.expect("lists")
         );
+        let packs = one.packs().await.expect("lists");
+        assert_eq!(packs, two.packs().await.expect("lists"), "packs after {step:?}");
+        for pack in packs {
+            let parts = one.packed(&pack.place, 0, 99).await.expect("lists");
+            assert_eq!(offsets(&parts), offsets(&two.packed(&pack.place, 0, 99).await.expect("lists")), "{step:?}");
+        }
         assert_eq!(one.services().await.expect("lists"), two.services().await.expect("lists"), "after {step:?}");
         assert_eq!(one.corpora().await.expect("lists"), two.corpora().await.expect("lists"), "after {step:?}");
         let page = CommandPage { newest: true, max: 9, ..Default::default() };
@@ -257,9 +269,27 @@ async fn say(store: &dyn Store, kit: &Kit, step: &Step, batch: &[Record], now: T
             store.note_workers(kit.dispatcher, &notes).await.expect("notes");
             String::new()
         }
+        Step::MoveParts { from, to, gone } => {
+            // Each offset leaves once, as in a pack.
+            let moves: std::collections::BTreeMap<u64, Option<u64>> = gone.iter().copied().collect();
+            let moves: Vec<_> = moves.into_iter().map(|(from, to)| PartMove { from, to }).collect();
+            let (from, to) = (pack(*from), pack(to + 3));
+            format!("{:?}", store.move_parts(&from, &to, &moves).await.expect("moves"))
+        }
         Step::Wait { .. } => String::new(),
     };
     (said, leases)
+}
+
+fn pack(n: u8) -> EntryName {
+    EntryName(format!("packs/{n}.tar").into_bytes())
+}
+
+/// Parts as random histories make them may lie at one place: then their order says nothing.
+fn offsets(parts: &[PackedPart]) -> Vec<(u64, bool)> {
+    let mut offsets: Vec<_> = parts.iter().map(|part| (part.offset, part.live)).collect();
+    offsets.sort_unstable();
+    offsets
 }
 
 fn entries(first: u8, count: u8, size: u64, priority: i32) -> Vec<Entry> {
@@ -295,6 +325,11 @@ fn record(lease: LeaseId, what: &What, at: TimeMs) -> Record {
         What::Result(status, n) => {
             let (messages, parts) = papers(*n);
             Record::Result { lease, worker, status: *status, messages, parts, at }
+        }
+        What::Packed(status, n, offset) => {
+            let parts = ["result", "stderr"].map(|name| PartRef { place: pack(*n), offset: *offset, ..part(name) });
+            let parts = parts.into_iter().take(1 + usize::from(offset.is_multiple_of(2))).collect();
+            Record::Result { lease, worker, status: *status, messages: vec![], parts, at }
         }
         What::Ended(ending, began, n) => {
             let (messages, parts) = papers(*n);

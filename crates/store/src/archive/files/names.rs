@@ -107,23 +107,33 @@ impl Names {
     }
 
     fn check(&self, place: &EntryName) -> Result<(), &'static str> {
-        if place.0.len() > MAX_PATH {
-            return Err("the path is too long");
-        }
-        for name in place.0.split(|byte| *byte == b'/') {
-            match name {
-                b"" => return Err("a name is empty, or the path is absolute"),
-                b"." | b".." => return Err("a path may not contain . or .."),
-                _ if name.contains(&0) => return Err("a name contains a NUL"),
-                _ if name.len() > MAX_NAME => return Err("a name is longer than 255 bytes"),
-                _ => {}
-            }
-        }
+        check_relative(place)?;
         match &self.forbidden {
             Some(state) if path_of(place).starts_with(state) => Err("that lies in the dispatcher's own folder"),
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a file may have this name below a folder, whoever made the name up: it leads nowhere else, and file systems
+/// take it.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn check_relative(place: &EntryName) -> Result<(), &'static str> {
+    if place.0.len() > MAX_PATH {
+        return Err("the path is too long");
+    }
+    for name in place.0.split(|byte| *byte == b'/') {
+        match name {
+            b"" => return Err("a name is empty, or the path is absolute"),
+            b"." | b".." => return Err("a path may not contain . or .."),
+            _ if name.contains(&0) => return Err("a name contains a NUL"),
+            _ if name.len() > MAX_NAME => return Err("a name is longer than 255 bytes"),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn path_of(name: &EntryName) -> &Path {
