@@ -4,6 +4,7 @@
 
 #![expect(unreachable_pub, reason = "a program has no callers; `pub` says what other modules of it use")]
 
+mod allocator;
 mod archive;
 mod cli;
 mod commands;

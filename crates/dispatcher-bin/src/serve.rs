@@ -168,6 +168,7 @@ impl From<DrainWord> for DrainMode {
 
 /// Serves until it is told to end.
 pub fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
+    crate::allocator::give_large_pieces_back();
     let stop = Stop::install()?;
     let layers = settings::layers(&args.state, args.config.as_deref(), &args.flags)?;
     let settings = Settings::of(&layers)?;

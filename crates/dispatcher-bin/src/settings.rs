@@ -166,7 +166,7 @@ impl Default for Settings {
             backend: BackendKind::default(),
             legacy_results: "auto".to_owned(),
             legacy_window: LegacyLimits::default().window,
-            legacy_max: bytesize::ByteSize::mib(64),
+            legacy_max: bytesize::ByteSize::mib(40),
             keep_alive: Duration::ZERO,
             http: "127.0.0.1:51697".to_owned(),
             archive: ArchiveKind::default(),

@@ -4,6 +4,7 @@
 use crate::farm::{Farm, Server};
 use crate::kit::{full, wait_until};
 use crate::peer::{Cortex, Peer, Ports, archive, head, message};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
 const MB: u64 = 1024;
@@ -255,12 +256,10 @@ fn a_good_message_between_bad_ones_is_answered_and_stored_to_the_byte() {
 // Case F31.
 #[test]
 fn twenty_workers_that_once_got_a_large_input_and_one_that_never_reads_cost_no_memory_for_long() {
-    let farm = Farm::with_many(40, 30_000);
-    (0..21).for_each(|n| farm.input(&format!("large{n}"), &vec![1; 20 << 20]));
-    // The small ones come first, so that the server is warm.
-    farm.import(&[]);
-    let mut place = Place::of(farm, &[]);
+    let mut place = Place::new(20, &[]);
     let before = place.memory();
+    (0..21).for_each(|n| place.farm.input(&format!("large{n}"), &vec![1; 20 << 20]));
+    place.farm.import(&[]);
     let mut idle = Vec::new();
     let mut got = 0;
     while got < 20 {
@@ -296,10 +295,12 @@ fn short_connections_leave_nothing_behind() {
 fn at_the_limit_of_open_files_newcomers_are_turned_away_and_old_workers_go_on() {
     let farm = Farm::with_many(200, 30_000);
     farm.import(&[]);
+    // A test has a process of its own, whose limit the server inherits.
+    let all = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(256), ..all }).unwrap();
     let mut place = Place::of(farm, &[]);
-    let pid = rustix::process::Pid::from_raw(i32::try_from(place.server.running.pid()).unwrap());
-    let limit = rustix::process::Rlimit { current: Some(256), maximum: Some(256) };
-    rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
+    setrlimit(Resource::Nofile, all).unwrap();
+    let descriptors = place.descriptors();
     let mut crowd: Vec<Peer> = Vec::new();
     for n in 0..300 {
         crowd.push(Peer::connect(if n % 2 == 0 { place.ports.requests } else { place.ports.results }));
@@ -309,6 +310,7 @@ fn at_the_limit_of_open_files_newcomers_are_turned_away_and_old_workers_go_on() 
     }
     (0..10).for_each(|_| place.serve_one());
     drop(crowd);
+    wait_until("the crowd is gone", || place.descriptors() <= descriptors + 10);
     let mut later = Cortex::join(place.ports, "later");
     later.work(&place.result);
     place.worked += 1;
