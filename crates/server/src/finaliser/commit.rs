@@ -30,6 +30,8 @@ const SWEEP_MAX: usize = 1024;
 struct Ready {
     records: Vec<Record>,
     receipts: Vec<Option<Receipt>>,
+    /// Which of them a worker reported with what belongs to it: it waits for a word, whatever the word is.
+    reported: Vec<bool>,
     /// When the reports among them had arrived.
     arrived: Vec<Instant>,
 }
@@ -59,8 +61,8 @@ impl Finaliser {
         ready.arrived.iter().for_each(|arrived| meters.durable.record(arrived.elapsed()));
         let began = Instant::now();
         let records = Arc::unwrap_or_clone(records);
-        for (record, answer) in records.into_iter().zip(answers) {
-            self.apply(record, answer, now)?;
+        for ((record, answer), reported) in records.into_iter().zip(answers).zip(ready.reported) {
+            self.apply(record, answer, reported, now)?;
         }
         meters.apply.record(began.elapsed());
         drop(ready.receipts);
@@ -87,11 +89,12 @@ impl Finaliser {
             Pending::Report(reported, _) => Some(reported.arrived),
         });
         let arrived = arrived.collect();
+        let reported = pending.iter().map(|item| matches!(item, Pending::Report(..))).collect();
         let receipts = pending.into_iter().map(|item| match item {
             Pending::Record(_, receipt) => receipt,
             Pending::Report(mut reported, _) => reported.receipt.take(),
         });
-        Ok(Ready { records: ready, receipts: receipts.collect(), arrived })
+        Ok(Ready { records: ready, receipts: receipts.collect(), reported, arrived })
     }
 
     /// Stages and syncs once; `None` where there is no space. Staging the same part twice is the same as once.
@@ -157,9 +160,12 @@ impl Finaliser {
     }
 
     /// Applies what the store decided of one record.
-    fn apply(&mut self, record: Record, answer: Answer, now: TimeMs) -> Result<(), StageFailure> {
+    fn apply(&mut self, record: Record, answer: Answer, reported: bool, now: TimeMs) -> Result<(), StageFailure> {
         let lease = lease_of(&record);
-        let Some(settlement) = settlement(&record, &answer) else { return Ok(()) };
+        let Some(settlement) = settlement(&record, &answer) else {
+            // A report that changes nothing is answered all the same: its worker would wait for that for ever.
+            return if reported { self.answer(&record, &answer) } else { Ok(()) };
+        };
         self.awaited.remove(&lease);
         self.parts.set.settle(lease, &settlement, now);
         if let Some(limit) = self.limit.as_mut().filter(|_| is_the_end(&answer)) {
@@ -180,8 +186,13 @@ impl Finaliser {
                 self.discard(lease, parts_of(&record))
             }
         }
-        match ack(&record, &answer) {
-            Some((word, why)) => self.order(Order::Answer { lease, word, why }),
+        self.answer(&record, &answer)
+    }
+
+    /// Tells the worker what became of its report, where it was one.
+    fn answer(&self, record: &Record, answer: &Answer) -> Result<(), StageFailure> {
+        match ack(record, answer) {
+            Some((word, why)) => self.order(Order::Answer { lease: lease_of(record), word, why }),
             None => Ok(()),
         }
     }
