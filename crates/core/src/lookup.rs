@@ -6,7 +6,7 @@
 //! **Invariants**: a look-up that failed leaves no trace (rule G4); names that do not exist take bounded room for a bounded
 //! time; what is known of a corpus never changes.
 
-use crate::id::CorpusId;
+use crate::id::{CorpusId, EntryName};
 use crate::text;
 use crate::time::{SpanMs, TimeMs};
 use std::collections::BTreeMap;
@@ -189,22 +189,63 @@ impl CorpusKinds {
     }
 }
 
+/// What stands between a name and the id of a sandbox in the names of its result files.
+const MARK: &[u8] = b".sandbox-";
+
 impl CorpusKind {
-    /// The stem of the name of a result's file: the service's name, with the sandbox's own id where it is one.
+    /// A word in the names of a corpus's result files: a service, a corpus, a folder. A sandbox's has its own id behind it;
+    /// an ordinary corpus's is `word` itself, but for one that reads like a sandbox's, which is told apart by a `_`. So no
+    /// two kinds or words lead to one name, whatever their bytes are.
     ///
     /// ```
     /// use dispatcher_core::id::CorpusId;
     /// use dispatcher_core::lookup::CorpusKind;
     /// assert_eq!(CorpusKind::Ordinary.result_stem("tex_to_html"), "tex_to_html");
     /// assert_eq!(CorpusKind::Sandbox(CorpusId(9)).result_stem("tex_to_html"), "tex_to_html.sandbox-9");
+    /// assert_eq!(CorpusKind::Ordinary.result_stem("tex_to_html.sandbox-9"), "tex_to_html.sandbox-9_");
     /// ```
     #[must_use]
-    pub fn result_stem(self, service: &str) -> String {
+    pub fn result_stem(self, word: &str) -> String {
         match self {
-            Self::Ordinary => service.to_owned(),
-            Self::Sandbox(id) => format!("{service}.sandbox-{}", id.0),
+            Self::Ordinary if reads_like_a_sandbox(word.as_bytes()) => format!("{word}_"),
+            Self::Ordinary => word.to_owned(),
+            Self::Sandbox(id) => format!("{word}.sandbox-{}", id.0),
         }
     }
+
+    /// The name of an entry's result where results lie like their inputs: a sandbox's below a folder of its own, which no
+    /// entry of an ordinary corpus leads to.
+    ///
+    /// ```
+    /// use dispatcher_core::id::{CorpusId, EntryName};
+    /// use dispatcher_core::lookup::CorpusKind;
+    /// let entry = |name: &str| EntryName(name.as_bytes().to_vec());
+    /// assert_eq!(CorpusKind::Ordinary.beside_inputs(&entry("a/b.tex")), entry("a/b.tex"));
+    /// assert_eq!(CorpusKind::Sandbox(CorpusId(9)).beside_inputs(&entry("a/b.tex")), entry(".sandbox-9/a/b.tex"));
+    /// assert_eq!(CorpusKind::Ordinary.beside_inputs(&entry(".sandbox-9/b.tex")), entry(".sandbox-9_/b.tex"));
+    /// ```
+    #[must_use]
+    pub fn beside_inputs(self, entry: &EntryName) -> EntryName {
+        let name = &entry.0;
+        EntryName(match self {
+            Self::Sandbox(_) => [self.result_stem("").as_bytes(), b"/", name].concat(),
+            Self::Ordinary => {
+                let end = name.iter().position(|byte| *byte == b'/').unwrap_or(name.len());
+                let (folder, rest) = name.split_at(end);
+                let is_one = folder.starts_with(MARK) && reads_like_a_sandbox(folder);
+                [folder, if is_one { b"_" } else { b"" }, rest].concat()
+            }
+        })
+    }
+}
+
+/// Whether a word ends as those of sandboxes do, or as those that were told apart from them.
+fn reads_like_a_sandbox(word: &[u8]) -> bool {
+    let told_apart = word.iter().rev().take_while(|byte| **byte == b'_').count();
+    let word = &word[..word.len() - told_apart];
+    let digits = word.iter().rev().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();
+    // An id may be any number, so a sign may stand before its digits, as it does at the end of the mark.
+    (1..=digits).any(|id| word[..word.len() - id].ends_with(MARK))
 }
 
 #[cfg(test)]
@@ -299,5 +340,53 @@ mod tests {
         assert_eq!(corpora.kind(CorpusId(1)), None);
         corpora.learn(CorpusId(1), Asked::Found(CorpusKind::Ordinary));
         assert_eq!(corpora.kind(CorpusId(1)), Some(CorpusKind::Ordinary));
+    }
+
+    use proptest::prelude::*;
+
+    fn kinds() -> impl Strategy<Value = CorpusKind> {
+        let id = prop_oneof![0..3_i64, any::<i64>()];
+        prop_oneof![Just(CorpusKind::Ordinary), id.prop_map(|id| CorpusKind::Sandbox(CorpusId(id)))]
+    }
+
+    /// Words made of what could lead one name astray into another.
+    fn words() -> impl Strategy<Value = String> {
+        prop_oneof!["(a|_|-|\\.|\\.sandbox-|0|1|12){0,6}", any::<String>()]
+    }
+
+    fn entries() -> impl Strategy<Value = EntryName> {
+        let near = "(a|_|-|/|\\.|\\.sandbox-|0|1|12){0,8}".prop_map(String::into_bytes);
+        prop_oneof![near, proptest::collection::vec(any::<u8>(), 0..12)].prop_map(EntryName)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
+
+        // Rule G8.
+        #[test]
+        fn words_of_different_kinds_never_lead_to_one_name(
+            one in (kinds(), words()), far in (kinds(), words()),
+        ) {
+            let name = |(kind, word): &(CorpusKind, String)| kind.result_stem(word);
+            // Beside any other, those that are called like this one's result, or like this one.
+            let near = [name(&one), format!("{}_", name(&one)), one.1.clone(), format!("{}_", one.1)];
+            let near = near.into_iter().map(|word| (far.0, word));
+            for other in near.chain([far.clone()]) {
+                prop_assert_eq!(name(&one) == name(&other), one == other, "{:?} and {:?}", one, other);
+            }
+        }
+
+        // Rule G8.
+        #[test]
+        fn entries_of_different_kinds_never_lead_to_one_name(
+            one in (kinds(), entries()), far in (kinds(), entries()),
+        ) {
+            let name = |(kind, entry): &(CorpusKind, EntryName)| kind.beside_inputs(entry);
+            let like = |entry: EntryName| [entry.clone(), EntryName([&entry.0[..], b"_"].concat())];
+            let near = like(name(&one)).into_iter().chain(like(one.1.clone())).map(|entry| (far.0, entry));
+            for other in near.chain([far.clone()]) {
+                prop_assert_eq!(name(&one) == name(&other), one == other, "{:?} and {:?}", one, other);
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::settings::{ArchiveKind, LayoutKind};
 use crate::state::StateDir;
 use anyhow::Context;
 use dispatcher_server::ResultNames;
+use dispatcher_store::Doomed;
 use dispatcher_store::archive::{
     Archive, FileArchive, FileArchiveOptions, Layout, NoArchive, PackArchive, PackOptions,
 };
@@ -114,6 +115,17 @@ pub fn open(state: &StateDir) -> anyhow::Result<Opened> {
         // Nobody has served it yet.
         None => Ok(Opened::None(Arc::new(NoArchive::open(state.path())?))),
     }
+}
+
+/// Removes the files of what goes with a sandbox.
+pub fn remove_files(state: &StateDir, doomed: &[Doomed]) -> anyhow::Result<()> {
+    // Who has a note has a server, and no `run` has a sandbox.
+    let (false, Some(choice)) = (doomed.is_empty(), read(state)?) else { return Ok(()) };
+    let archive = open_choice(state, &choice, PackOptions::default())?.archive();
+    for gone in doomed {
+        dispatcher_server::sandboxes::remove_files(&*archive, naming(choice.layout), gone)?;
+    }
+    Ok(())
 }
 
 fn open_choice(state: &StateDir, choice: &Choice, packs: PackOptions) -> anyhow::Result<Opened> {

@@ -59,6 +59,8 @@ pub enum Command {
     Resume(commands::pause::PauseArgs),
     /// End the dispatcher that is at work.
     Drain(commands::drain::DrainArgs),
+    /// Try part of a corpus again, beside what it has published.
+    Sandbox(commands::sandbox::SandboxArgs),
     /// Delete a corpus or a service with all its tasks.
     Delete(commands::delete::DeleteArgs),
     /// Who commanded what, and what became of it.

@@ -1,4 +1,5 @@
-//! The commands that change something: `import`, `services`, `rerun`, `cancel`, `pause`, `resume`, `drain`, `delete`.
+//! The commands that change something: `import`, `services`, `rerun`, `cancel`, `pause`, `resume`, `drain`, `sandbox`,
+//! `delete`.
 //!
 //! Own what is checked before a command is written down, and what is said of its outcome. What it does to tasks is the
 //! store's; who carries it out is told by [`crate::control`].
@@ -9,6 +10,7 @@ pub mod delete;
 pub mod drain;
 pub mod import;
 pub mod pause;
+pub mod sandbox;
 pub mod services;
 
 use crate::control::{self, CarriedOutBy};

@@ -3,10 +3,11 @@
 //! Owns the way from a command to its outcome: the running dispatcher carries it out; where none runs, this process does.
 //! Knows nothing of what a command means.
 
+use crate::archive;
 use crate::run::{host, now};
 use crate::state::{StateDir, store_error};
 use dispatcher_server::wake::wake;
-use dispatcher_store::{Command, CommandId, CommandOutcome, CommandPage, Store};
+use dispatcher_store::{Command, CommandId, CommandOutcome, CommandPage, Named, Store};
 use std::time::Duration;
 
 /// How often the outcome is looked for.
@@ -43,31 +44,31 @@ pub async fn give(
         // given: what an earlier one left undone is older than this.
         if let Ok(_lock) = state.lock() {
             by = CarriedOutBy::Ourselves;
-            finish_open(store).await?;
+            finish_open(state, store).await?;
             continue;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-/// Carries a command out, for whoever has the lock of the state folder.
+/// Carries a command out that takes no files, for whoever has the lock of the state folder.
 pub async fn carry_out(store: &dyn Store, command: &Command) -> anyhow::Result<CommandOutcome> {
     let id = store.submit(command, &actor(), now()).await.map_err(|e| store_error(&e))?;
-    finish(store, id, command).await
+    finish(None, store, id, command).await
 }
 
 /// Carries out what was commanded and left undone, where no dispatcher is at work: whatever is added or commanded from now
 /// on comes after it.
 pub async fn settle(state: &StateDir, store: &dyn Store) -> anyhow::Result<()> {
     match state.lock() {
-        Ok(_lock) => finish_open(store).await,
+        Ok(_lock) => finish_open(state, store).await,
         // The dispatcher that has it does so.
         Err(_) => Ok(()),
     }
 }
 
 /// Carries out every command that is not through, oldest first, for whoever has the lock of the state folder.
-async fn finish_open(store: &dyn Store) -> anyhow::Result<()> {
+async fn finish_open(state: &StateDir, store: &dyn Store) -> anyhow::Result<()> {
     let page = CommandPage { open: true, max: OPEN_MAX, ..CommandPage::default() };
     loop {
         let open = store.commands(&page).await.map_err(|e| store_error(&e))?;
@@ -76,7 +77,7 @@ async fn finish_open(store: &dyn Store) -> anyhow::Result<()> {
         }
         for row in open {
             match row.command {
-                Some(command) => drop(finish(store, row.id, &command).await?),
+                Some(command) => drop(finish(Some(state), store, row.id, &command).await?),
                 None => {
                     let error = "this version of the program does not know such a command".to_owned();
                     let outcome = CommandOutcome { changed: 0, error: Some(error) };
@@ -87,7 +88,12 @@ async fn finish_open(store: &dyn Store) -> anyhow::Result<()> {
     }
 }
 
-async fn finish(store: &dyn Store, id: CommandId, command: &Command) -> anyhow::Result<CommandOutcome> {
+async fn finish(
+    state: Option<&StateDir>,
+    store: &dyn Store,
+    id: CommandId,
+    command: &Command,
+) -> anyhow::Result<CommandOutcome> {
     if let Command::Drain { .. } = command {
         let outcome = CommandOutcome { changed: 0, error: Some("no dispatcher is at work".to_owned()) };
         store.conclude(id, &outcome, now()).await.map_err(|e| store_error(&e))?;
@@ -99,6 +105,16 @@ async fn finish(store: &dyn Store, id: CommandId, command: &Command) -> anyhow::
         return Ok(outcome);
     }
     loop {
+        if let (Some(state), Command::Delete { what: Named::Sandbox(_) }) = (state, command) {
+            // A crash between this and the step leaves no file that no row names.
+            let doomed = store.doomed(id, PIECE).await.map_err(|e| store_error(&e))?;
+            if let Err(e) = archive::remove_files(state, &doomed) {
+                let error = format!("{e:#}; see to it and drop the sandbox again");
+                let outcome = CommandOutcome { changed: 0, error: Some(error) };
+                store.conclude(id, &outcome, now()).await.map_err(|e| store_error(&e))?;
+                return Ok(outcome);
+            }
+        }
         if let Some(outcome) = store.step(id, PIECE, now()).await.map_err(|e| store_error(&e))?.outcome {
             return Ok(outcome);
         }
@@ -153,7 +169,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_added_after_an_interrupted_delete_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let what = dispatcher_store::Named::Service("s".to_owned());
+        let what = Named::Service("s".to_owned());
         let (state, store) = left_behind(folder.path(), &Command::Delete { what }).await;
         settle(&state, &store).await.unwrap();
         assert!(store.services().await.unwrap().is_empty());

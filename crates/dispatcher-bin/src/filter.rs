@@ -7,8 +7,9 @@ use crate::exit::Exit;
 use crate::views::told;
 use clap::{Args, ValueEnum};
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId, TaskId};
+use dispatcher_core::lookup::CorpusKind;
 use dispatcher_core::report::Status;
-use dispatcher_store::{Store, TaskFilter, TaskState};
+use dispatcher_store::{Corpus, Store, TaskFilter, TaskState};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -32,6 +33,17 @@ pub struct FilterArgs {
     /// Only these ids.
     #[arg(value_name = "ID", value_parser = clap::value_parser!(i64).range(1..))]
     pub ids: Vec<i64>,
+    /// What is so of them.
+    #[command(flatten)]
+    pub marks: MarkArgs,
+    /// Of which service and corpus.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// What is so of the tasks that are meant.
+#[derive(Clone, Debug, Default, Args)]
+pub struct MarkArgs {
     /// Only these states: ready, leased, done, dead, cancelled.
     #[arg(long = "in", value_name = "STATE", value_delimiter = ',', value_enum)]
     pub states: Vec<StateWord>,
@@ -47,9 +59,6 @@ pub struct FilterArgs {
     /// Only inputs whose name begins so.
     #[arg(long, value_name = "PREFIX")]
     pub entry: Option<OsString>,
-    /// Of which service and corpus.
-    #[command(flatten)]
-    pub place: PlaceArgs,
 }
 
 /// A task's state on the command line.
@@ -102,7 +111,14 @@ impl PlaceArgs {
 impl FilterArgs {
     /// The filter that the arguments mean.
     pub async fn filter(&self, store: &dyn Store) -> anyhow::Result<TaskFilter> {
-        let ids: Vec<TaskId> = self.ids.iter().copied().map(TaskId).collect();
+        self.marks.filter(store, &self.ids, self.place.filter(store).await?).await
+    }
+}
+
+impl MarkArgs {
+    /// The filter that the arguments mean, with these ids and of this place.
+    pub async fn filter(&self, store: &dyn Store, ids: &[i64], place: TaskFilter) -> anyhow::Result<TaskFilter> {
+        let ids: Vec<TaskId> = ids.iter().copied().map(TaskId).collect();
         check_ids(store, &ids).await?;
         Ok(TaskFilter {
             ids,
@@ -111,7 +127,7 @@ impl FilterArgs {
             category: self.category.clone(),
             what: self.what.clone(),
             entry_prefix: self.entry.as_ref().map(|prefix| EntryName(prefix.as_bytes().to_vec())),
-            ..self.place.filter(store).await?
+            ..place
         })
     }
 }
@@ -128,6 +144,24 @@ pub async fn corpus_of(store: &dyn Store, name: &str) -> anyhow::Result<CorpusId
     let corpora = store.corpora().await.map_err(told)?;
     let found = corpora.iter().find(|corpus| corpus.name == name).map(|corpus| corpus.id);
     found.ok_or_else(|| unknown("corpus", name, corpora.into_iter().map(|corpus| corpus.name).collect()))
+}
+
+/// The sandbox of this name, and its parent's name.
+pub async fn sandbox_of(store: &dyn Store, name: &str) -> anyhow::Result<(Corpus, String)> {
+    let corpora = store.corpora().await.map_err(told)?;
+    let is_sandbox = |corpus: &&Corpus| matches!(corpus.kind, Some(CorpusKind::Sandbox(_)));
+    if let Some(found) = corpora.iter().find(|corpus| corpus.name == name) {
+        if !is_sandbox(&found) {
+            return Err(Exit::usage(format!(
+                "{name:?} is no sandbox: `dispatcher sandbox list` lists those there are"
+            )));
+        }
+        let parent = corpora.iter().find(|corpus| Some(corpus.id) == found.parent);
+        let parent = parent.map_or_else(|| "a corpus that is gone".to_owned(), |parent| parent.name.clone());
+        return Ok((found.clone(), parent));
+    }
+    let known = corpora.iter().filter(is_sandbox).map(|corpus| corpus.name.clone()).collect();
+    Err(unknown("sandbox", name, known))
 }
 
 fn unknown(kind: &str, name: &str, known: Vec<String>) -> anyhow::Error {

@@ -58,6 +58,7 @@ fn carry_out(command: &cli::Command) -> anyhow::Result<u8> {
         cli::Command::Pause(args) => commands::pause::pause(args),
         cli::Command::Resume(args) => commands::pause::resume(args),
         cli::Command::Drain(args) => commands::drain::drain(args),
+        cli::Command::Sandbox(args) => commands::sandbox::sandbox(args),
         cli::Command::Delete(args) => commands::delete::delete(args),
         cli::Command::Log(args) => views::log::log(args),
         cli::Command::Config(args) => views::config::config(args),

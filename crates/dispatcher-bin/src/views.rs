@@ -7,6 +7,7 @@ pub mod config;
 pub mod corpora;
 pub mod doctor;
 pub mod log;
+pub mod sandboxes;
 pub mod show;
 pub mod status;
 pub mod tasks;

@@ -17,14 +17,15 @@ use crate::report::{Delivery, Order, PartBytes, Question, Reported};
 use crate::shared::{DrainMode, Shared};
 use crate::stage::StageFailure;
 use bounded::TaskLimit;
+use corpora::Corpora;
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, select};
 use dispatcher_core::batch::{Batcher, Urgency};
-use dispatcher_core::id::{CorpusId, EntryName, LeaseId, TaskId, WorkerKey};
+use dispatcher_core::id::{EntryName, LeaseId, TaskId, WorkerKey};
 use dispatcher_core::in_flight::{InFlightSet, Receipt};
 use dispatcher_core::report::Message;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::archive::Archive;
-use dispatcher_store::{CommandId, Corpus, DispatcherId, OpenLease, Publication, Record, Service, Store};
+use dispatcher_store::{ClaimedTask, CommandId, DispatcherId, OpenLease, Publication, Record, Service, Store};
 use legacy::TakenAway;
 use names::ResultNames;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -37,6 +38,7 @@ mod bounded;
 mod claims;
 mod commit;
 mod control;
+mod corpora;
 mod legacy;
 pub mod names;
 mod patience;
@@ -114,7 +116,7 @@ pub struct Finaliser {
     runtime: tokio::runtime::Runtime,
     batch: Batcher<Pending>,
     services: Vec<Service>,
-    corpora: HashMap<CorpusId, Corpus>,
+    corpora: Corpora,
     /// Whose turn it is among services of one priority.
     turn: usize,
     /// What the results of claimed tasks are called in the archive.
@@ -122,6 +124,8 @@ pub struct Finaliser {
     /// Leases from before this process began, until their workers have come or are given up.
     awaited: HashMap<LeaseId, OpenLease>,
     awaited_until: TimeMs,
+    /// Tasks that were taken over while it was not known where their results go.
+    unplaced: Vec<ClaimedTask>,
     /// Workers of the process before this one that have not come back yet.
     expected: HashSet<WorkerKey>,
     /// Replies of the legacy wire of which only the store can say to which attempt they belong.
@@ -136,8 +140,8 @@ pub struct Finaliser {
     claim_at: TimeMs,
     control_at: TimeMs,
     limit: Option<TaskLimit>,
-    /// Commands that are not through, oldest first.
-    commands: VecDeque<CommandId>,
+    /// Commands that are not through, oldest first, and whether files go with what they delete.
+    commands: VecDeque<(CommandId, bool)>,
 }
 
 /// What woke the loop.
@@ -166,10 +170,11 @@ impl Finaliser {
             runtime,
             batch: Batcher::new(BATCH_MAX, BATCH_WAIT),
             services: Vec::new(),
-            corpora: HashMap::new(),
+            corpora: Corpora::new(),
             turn: 0,
             names: HashMap::new(),
             awaited: HashMap::new(),
+            unplaced: Vec::new(),
             expected: HashSet::new(),
             awaited_until: now,
             unattributed: Vec::new(),

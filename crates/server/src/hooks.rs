@@ -6,8 +6,8 @@
 //! `test-hooks` have it; in every other build a call is nothing.
 //!
 //! Places: `claimed`, `staged`, `synced`, `committed`, `publishing`, `published`, `received`, `handed_out`,
-//! `swept`, `imported`; of packs `appended`, `sealing`, `sealed`, `compact_copied`, `compact_moved`, `compact_removing`.
-//! Refused can be a `write` or a `sync` of a pack.
+//! `swept`, `imported`, `commanded`, `unlinked`; of packs `appended`, `sealing`, `sealed`, `compact_copied`, `compact_moved`,
+//! `compact_removing`. Refused can be a `write` or a `sync` of a pack.
 
 /// Passes a place.
 #[cfg(not(feature = "test-hooks"))]

@@ -24,6 +24,7 @@ pub mod receiver;
 pub mod recovery;
 pub mod report;
 pub mod router;
+pub mod sandboxes;
 pub mod shared;
 pub mod stage;
 pub mod wake;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dispatcher_core::fleet::{Kept, Piece};
 use dispatcher_core::id::{LeaseId, ServiceId, WorkerKey};
 use dispatcher_core::in_flight::Receipt;
-use dispatcher_core::report::{Message, Status};
+use dispatcher_core::report::{Message, Severity, Status};
 use dispatcher_core::time::TimeMs;
 use dispatcher_core::wire::{AckWord, HoldState, PartSpec};
 use dispatcher_store::{ClaimedTask, Record, WorkerNote};
@@ -194,4 +194,14 @@ pub struct Work {
     /// Workers of the legacy wire that may still bring a result of an earlier run and could not be told apart (rule L8), and
     /// when they had it last.
     pub worked_earlier: Vec<(String, TimeMs)>,
+}
+
+/// Why a reply is unusable where nothing may be written for its task's corpus (rules C12, G8).
+pub(crate) fn place_not_known() -> Message {
+    Message {
+        severity: Severity::Error,
+        category: "dispatcher".to_owned(),
+        what: "place_not_known".to_owned(),
+        details: "what the task's corpus is, is not known, and so is the place of its result".to_owned(),
+    }
 }

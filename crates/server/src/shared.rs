@@ -2,7 +2,7 @@
 //!
 //! Owns values that one stage sets and others read, each exact at rest. Knows nothing of what they lead to.
 
-use dispatcher_core::id::ServiceId;
+use dispatcher_core::id::{ServiceId, TaskId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -50,6 +50,8 @@ pub struct Shared {
     pub routed_at: AtomicI64,
     /// Set by the router when it ended because the drain took too long.
     pub drain_spent: AtomicBool,
+    /// Tasks in flight of which it is not known where their results go.
+    pub unplaced: Unplaced,
     drain: AtomicU8,
 }
 
@@ -136,6 +138,28 @@ impl Offered {
     /// Whether somebody can do it.
     pub fn has(&self, service: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(service)
+    }
+}
+
+/// Tasks in flight of which it is not known where their results go (rules G8, C12). Only those that were taken over from
+/// an earlier process: what is not known is not handed out.
+#[derive(Debug, Default)]
+pub struct Unplaced(Mutex<BTreeSet<TaskId>>);
+
+impl Unplaced {
+    /// One more.
+    pub fn add(&self, task: TaskId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(task);
+    }
+
+    /// It is known now.
+    pub fn remove(&self, task: TaskId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&task);
+    }
+
+    /// Whether it is one of them.
+    pub fn has(&self, task: TaskId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&task)
     }
 }
 

@@ -6,11 +6,11 @@
 
 #![expect(clippy::expect_used, clippy::print_stdout, reason = "a measurement prints, and stops where it cannot go on")]
 
-use dispatcher_core::id::{CorpusId, EntryName, ServiceId, WorkerKey};
+use dispatcher_core::id::{CorpusId, EntryName, ServiceId, TaskId, WorkerKey};
 use dispatcher_core::report::{Message, Severity, Status};
 use dispatcher_core::time::TimeMs;
 use dispatcher_store::{
-    Claim, ClaimedTask, Command, DispatcherId, DispatcherInfo, Durability, Entry, Named, PartRef, Record,
+    Carve, Claim, ClaimedTask, Command, DispatcherId, DispatcherInfo, Durability, Entry, Named, PartRef, Record,
     ServiceSettings, SqliteOptions, SqliteStore, Store, TaskFilter, WorkerNote, limits,
 };
 use std::time::{Duration, Instant};
@@ -162,6 +162,25 @@ async fn run(tasks: usize) {
     let none = TaskFilter { category: Some("nothing".into()), ..TaskFilter::default() };
     measured.pieces("rerun of what nothing matches", Command::Rerun { filter: none }, &sizes).await;
     measured.pieces("rerun", Command::Rerun { filter: TaskFilter::default() }, &sizes).await;
+    let filter = TaskFilter {
+        service: Some(measured.service),
+        corpus: Some(measured.corpus),
+        entry_prefix: Some(EntryName(b"2024/".to_vec())),
+        ..TaskFilter::default()
+    };
+    let carve = Carve { name: "try".into(), filter, service: None, most: None };
+    measured.pieces("carve of everything", Command::Carve(carve), &sizes).await;
+    let (mut compared, mut after) = (Vec::new(), TaskId(0));
+    let sandbox = measured.store.corpora().await.expect("lists").last().expect("it was made").id;
+    loop {
+        let begun = Instant::now();
+        let page = measured.store.pairs(sandbox, after, limits::PAGE).await.expect("compares");
+        compared.push(begun.elapsed());
+        let Some(last) = page.last() else { break };
+        after = last.task;
+    }
+    print("pages of a comparison", compared);
+    measured.pieces("drop", Command::Delete { what: Named::Sandbox("try".into()) }, &sizes).await;
     for _ in 0..tasks / 10 / BATCH {
         let out =
             |task: &ClaimedTask| Record::HandedOut { lease: task.lease, worker: worker(1), at: NOW, began: false };

@@ -80,6 +80,11 @@ pub trait Archive: Send + Sync {
     /// Forgets what was staged for a lease and did not win. Not for a repeat of a stored result: its bytes may be the
     /// ones that are still to be published.
     fn discard(&self, lease: LeaseId, parts: &[PartRef]) -> Result<(), ArchiveError>;
+    /// Forgets a result of `entry` that is about to lose its row, published or not, and what was kept of its attempt. What
+    /// is not where this archive would put a result of `entry` stays. Doing it twice is the same as once.
+    fn remove(&self, lease: LeaseId, _entry: &EntryName, parts: &[PartRef]) -> Result<(), ArchiveError> {
+        self.discard(lease, parts)
+    }
     /// Removes staged and spooled files that no row names, after a crash: all but those for which `keep` says so.
     fn sweep(&self, keep: &dyn Fn(LeaseId) -> bool) -> Result<u64, ArchiveError>;
     /// Compares a published or staged part with its row: present, length, and with `deep` its checksum.

@@ -39,13 +39,14 @@ pub trait Store: Send + Sync {
     /// Every service.
     async fn services(&self) -> Result<Vec<Service>, StoreError>;
     /// Makes a corpus or finds it by its name; returns it as it stands. A corpus of that name with another root is
-    /// [`StoreError`] of class conflict.
+    /// [`StoreError`] of class conflict, and so is a sandbox: nothing is imported into one.
     async fn put_corpus(&self, name: &str, root: &[u8]) -> Result<Corpus, StoreError>;
-    /// Every corpus.
+    /// Every corpus. A row that cannot be read is listed as one that is not known (rule G8), and hides no other.
     async fn corpora(&self) -> Result<Vec<Corpus>, StoreError>;
     /// Adds the entries that the corpus does not have for the service, ready and in their first run. Atomic for each
     /// 1,024 entries; a repeat adds only what is new. An entry whose size or time differs from its row is counted and
-    /// listed as changed and left alone. A service or corpus that there is not (any more) is [`StoreError`] of class conflict.
+    /// listed as changed and left alone. A service or corpus that there is not (any more), and a corpus that is not
+    /// ordinary, is [`StoreError`] of class conflict.
     async fn import(&self, service: ServiceId, corpus: CorpusId, entries: &[Entry]) -> Result<Imported, StoreError>;
 
     /// Makes this process known (or beats for it), and returns its id.
@@ -95,6 +96,10 @@ pub trait Store: Send + Sync {
     /// already, or that the store does not carry out itself, changes nothing and says its outcome, if there is one. A
     /// command that there is not is [`StoreError`] of class conflict.
     async fn step(&self, command: CommandId, max: usize, now: TimeMs) -> Result<Step, StoreError>;
+    /// What is stored of the tasks that the next piece of a command of at most `max` tasks will take with a sandbox, in id
+    /// order: their files go before their rows, so that a crash in between leaves nothing that no row names. Empty of every
+    /// other command.
+    async fn doomed(&self, command: CommandId, max: usize) -> Result<Vec<Doomed>, StoreError>;
     /// Writes down what became of a command that the store does not carry out itself. What was written down first stands.
     /// A command that there is not is [`StoreError`] of class conflict.
     async fn conclude(&self, command: CommandId, outcome: &CommandOutcome, now: TimeMs) -> Result<(), StoreError>;
@@ -113,6 +118,8 @@ pub trait Store: Send + Sync {
     async fn summary(&self, filter: &TaskFilter) -> Result<Summary, StoreError>;
     /// A page of tasks that match, in id order.
     async fn tasks(&self, filter: &TaskFilter, after: TaskId, max: usize) -> Result<Vec<TaskRow>, StoreError>;
+    /// A page of the tasks of a sandbox beside those they were carved from, in id order; empty of what is no sandbox.
+    async fn pairs(&self, sandbox: CorpusId, after: TaskId, max: usize) -> Result<Vec<Pair>, StoreError>;
     /// What lies ahead of a task that is not over; `None` of one that is, or that there is not.
     async fn outlook(&self, task: TaskId) -> Result<Option<Outlook>, StoreError>;
     /// Who worked on these tasks, in id order; none of a task that there is not.

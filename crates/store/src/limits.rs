@@ -1,6 +1,6 @@
 //! What every store can hold, checked before anything is written, so that stores cannot differ in it.
 
-use crate::model::{ClaimedTask, Entry, ErrorClass, ServiceSettings, StoreError};
+use crate::model::{ClaimedTask, Corpus, Entry, ErrorClass, ServiceSettings, StoreError};
 use dispatcher_core::finalise::{PartRef, Record};
 use dispatcher_core::id::{CorpusId, ServiceId};
 use dispatcher_core::report::Message;
@@ -93,12 +93,17 @@ pub(crate) fn check_entry(entry: &Entry) -> Result<(), String> {
     whole(entry.size, "the size of an entry").map(drop)
 }
 
-/// Whether there are the service and the corpus that entries are imported for.
-pub(crate) fn check_places(there: (bool, bool), service: ServiceId, corpus: CorpusId) -> Result<(), String> {
-    match there {
-        (true, true) => Ok(()),
-        (false, _) => Err(format!("there is no service {}", service.0)),
-        (true, false) => Err(format!("there is no corpus {}", corpus.0)),
+/// Whether there are the service and the corpus that entries are imported for, and may be.
+pub(crate) fn check_places(
+    is_service: bool,
+    found: Option<&Corpus>,
+    service: ServiceId,
+    corpus: CorpusId,
+) -> Result<(), String> {
+    match found {
+        _ if !is_service => Err(format!("there is no service {}", service.0)),
+        None => Err(format!("there is no corpus {}", corpus.0)),
+        Some(corpus) => corpus.check_import(),
     }
 }
 

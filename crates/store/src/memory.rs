@@ -6,17 +6,19 @@ mod answers;
 mod control;
 mod packs;
 mod rows;
+mod sandbox;
 
 use crate::limits::{self, PAGE};
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
-    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, PackRow, PackedPart, PartMove, Progress,
-    Publication, Service, ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, Trail, WorkerNote,
-    WorkerRow,
+    DispatcherInfo, Doomed, Entry, ErrorClass, Imported, OpenLease, Outlook, PackRow, PackedPart, Pair, PartMove,
+    Progress, Publication, Service, ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, Trail,
+    WorkerNote, WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
 use dispatcher_core::id::{CorpusId, EntryName, LeaseId, ServiceId, TaskId};
+use dispatcher_core::lookup::CorpusKind;
 use dispatcher_core::time::TimeMs;
 use rows::{Ids, Rows};
 use std::collections::BTreeSet;
@@ -64,15 +66,19 @@ impl Store for MemoryStore {
         limits::check_name("a corpus", name).map_err(|why| limits::bad_row("storing a corpus", why))?;
         let mut rows = self.rows();
         let root = EntryName(root.to_vec());
+        let conflict = |why| StoreError { class: ErrorClass::Conflict, doing: "storing a corpus", why };
         match rows.corpora.iter().find(|c| c.name == name) {
-            Some(corpus) if corpus.root == root => Ok(corpus.clone()),
+            Some(corpus) if corpus.root == root || corpus.check_import().is_err() => {
+                corpus.check_import().map(|()| corpus.clone()).map_err(conflict)
+            }
             Some(corpus) => {
                 let why = format!("there is a corpus {name:?} with the folder {}, not {root}", corpus.root);
-                Err(StoreError { class: ErrorClass::Conflict, doing: "storing a corpus", why })
+                Err(conflict(why))
             }
             None => {
                 let id = CorpusId(rows.given.next(Ids::Corpus));
-                let corpus = Corpus { id, name: name.to_owned(), root, parent: None };
+                let kind = Some(CorpusKind::Ordinary);
+                let corpus = Corpus { id, name: name.to_owned(), root, kind, parent: None, parent_service: None };
                 rows.corpora.push(corpus.clone());
                 Ok(corpus)
             }
@@ -89,8 +95,9 @@ impl Store for MemoryStore {
         while let Some(chunk) = limits::next_chunk(&mut rest) {
             check_all(chunk)?;
             let mut rows = self.rows();
-            let there = (rows.services.iter().any(|s| s.id == service), rows.corpora.iter().any(|c| c.id == corpus));
-            limits::check_places(there, service, corpus).map_err(|why| StoreError {
+            let is_service = rows.services.iter().any(|s| s.id == service);
+            let found = rows.corpora.iter().find(|c| c.id == corpus);
+            limits::check_places(is_service, found, service, corpus).map_err(|why| StoreError {
                 class: ErrorClass::Conflict,
                 doing: "importing entries",
                 why,
@@ -169,6 +176,10 @@ impl Store for MemoryStore {
         self.rows().step(command, max, now).ok_or_else(|| no_command(command, "carrying out a command"))
     }
 
+    async fn doomed(&self, command: CommandId, max: usize) -> Result<Vec<Doomed>, StoreError> {
+        Ok(self.rows().doomed(command, max))
+    }
+
     async fn conclude(&self, command: CommandId, outcome: &CommandOutcome, now: TimeMs) -> Result<(), StoreError> {
         let found = self.rows().conclude(command, outcome, now);
         found.then_some(()).ok_or_else(|| no_command(command, "writing down what became of a command"))
@@ -199,6 +210,10 @@ impl Store for MemoryStore {
         let rows = self.rows();
         let ids = rows.matching(filter, after, max.min(PAGE), |_| true);
         Ok(ids.into_iter().filter_map(|id| rows.task_row(id)).collect())
+    }
+
+    async fn pairs(&self, sandbox: CorpusId, after: TaskId, max: usize) -> Result<Vec<Pair>, StoreError> {
+        Ok(self.rows().pairs(sandbox, after, max.min(PAGE)))
     }
 
     async fn outlook(&self, task: TaskId) -> Result<Option<Outlook>, StoreError> {

@@ -4,16 +4,20 @@
 //! [`dispatcher_core::finalise`], and is known here by the same names.
 
 mod control;
+mod sandbox;
 
 pub(crate) use control::Piece;
 pub use control::{
-    BookLine, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Named, ServiceChange, Step, WorkerNote,
-    WorkerRow,
+    BookLine, Carve, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Named, ServiceChange, Step,
+    WorkerNote, WorkerRow,
 };
 pub use dispatcher_core::finalise::{Answer, AttemptFacts, DispatcherId, PartRef, Record, TaskState};
+pub(crate) use sandbox::CarvePlaces;
+pub use sandbox::{Doomed, Pair, TaskEnd};
 
 use dispatcher_core::claim::Standing;
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, Run, ServiceId, TaskId, WorkerKey};
+use dispatcher_core::lookup::CorpusKind;
 use dispatcher_core::report::{Ending, Message, Origin, Status};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use serde::{Deserialize, Serialize};
@@ -79,7 +83,7 @@ pub struct Service {
 }
 
 /// A corpus.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Corpus {
     /// Its number.
     pub id: CorpusId,
@@ -87,8 +91,13 @@ pub struct Corpus {
     pub name: String,
     /// The folder its entries lie under: bytes, as paths are.
     pub root: EntryName,
+    /// What it is; `None` where its row does not say, and then nothing may be written for it (rule G8).
+    #[serde(serialize_with = "sandbox::kind_word")]
+    pub kind: Option<CorpusKind>,
     /// The corpus it was carved out of, where it is a sandbox.
     pub parent: Option<CorpusId>,
+    /// The service of the parent's tasks that it was carved out of, where it is a sandbox.
+    pub parent_service: Option<ServiceId>,
 }
 
 /// An input to import.

@@ -12,6 +12,7 @@
 mod audit;
 mod book;
 mod bulk;
+mod carve;
 mod commands;
 mod control;
 mod decode;
@@ -32,9 +33,9 @@ mod workers;
 use crate::limits::next_chunk;
 use crate::model::{
     Audit, BookLine, Claim, ClaimedTask, Command, CommandId, CommandOutcome, CommandPage, CommandRow, Corpus,
-    DispatcherInfo, Entry, ErrorClass, Imported, OpenLease, Outlook, PackRow, PackedPart, PartMove, Piece, Progress,
-    Publication, Service, ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow, Trail, WorkerNote,
-    WorkerRow,
+    DispatcherInfo, Doomed, Entry, ErrorClass, Imported, OpenLease, Outlook, PackRow, PackedPart, Pair, PartMove,
+    Piece, Progress, Publication, Service, ServiceSettings, Step, StoreError, Story, Summary, TaskFilter, TaskRow,
+    Trail, WorkerNote, WorkerRow,
 };
 use crate::{Answer, DispatcherId, Record, Store};
 use async_trait::async_trait;
@@ -252,6 +253,10 @@ impl Store for SqliteStore {
         self.write(control::STEP, move |c| Box::pin(control::step(c, command, max, now))).await
     }
 
+    async fn doomed(&self, command: CommandId, max: usize) -> Result<Vec<Doomed>, StoreError> {
+        self.read(control::DOOMED, move |c| Box::pin(control::doomed(c, command, max))).await
+    }
+
     async fn conclude(&self, command: CommandId, outcome: &CommandOutcome, now: TimeMs) -> Result<(), StoreError> {
         let outcome = outcome.clone();
         self.write(control::CONCLUDE, move |c| Box::pin(control::conclude(c, command, outcome, now))).await
@@ -283,6 +288,10 @@ impl Store for SqliteStore {
     async fn tasks(&self, filter: &TaskFilter, after: TaskId, max: usize) -> Result<Vec<TaskRow>, StoreError> {
         let filter = filter.clone();
         self.read(read::TASKS, move |c| Box::pin(read::tasks(c, filter, after, max))).await
+    }
+
+    async fn pairs(&self, sandbox: CorpusId, after: TaskId, max: usize) -> Result<Vec<Pair>, StoreError> {
+        self.read(carve::PAIRS, move |c| Box::pin(carve::pairs(c, sandbox, after, max))).await
     }
 
     async fn outlook(&self, task: TaskId) -> Result<Option<Outlook>, StoreError> {

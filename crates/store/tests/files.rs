@@ -513,3 +513,33 @@ fn a_stray_link_in_the_staging_folder_is_replaced_and_not_written_through() {
     assert_eq!(place.read("a").as_deref(), Some("bytes"));
     assert_eq!(fs::read(outside).expect("reads"), b"precious");
 }
+
+// Rule G8.
+#[test]
+fn what_is_removed_is_only_what_lies_in_the_entrys_own_place_and_folders_that_are_empty_then() {
+    let place = Place::new();
+    let archive = place.open();
+    let (own, other) = ("s/try.sandbox-2/a/b", "s/papers/a/b");
+    let mut parts = Vec::new();
+    for (n, name) in [own, other].into_iter().enumerate() {
+        let lease = lease(n as i64 + 1, 1);
+        let part = stage(&archive, lease, name, "result", name.as_bytes());
+        archive.sync().expect("syncs");
+        archive.publish(&publication(lease, name, vec![part.clone()])).expect("publishes");
+        parts.push(part);
+    }
+    let log = stage(&archive, lease(1, 1), own, "stdout", b"said");
+    // A row that names another's file is not believed.
+    archive.remove(lease(1, 1), &entry(own), &parts[1..]).expect("does nothing");
+    assert_eq!(place.read(other).as_deref(), Some(other));
+    for _ in 0..2 {
+        archive.remove(lease(1, 1), &entry(own), &[parts[0].clone(), log.clone()]).expect("removes");
+    }
+    assert!(!place.out().join("s/try.sandbox-2").exists(), "nor the folders it lay in");
+    assert!(!place.state().join(String::from_utf8_lossy(&log.place.0).as_ref()).exists());
+    assert_eq!(place.read(other).as_deref(), Some(other));
+    // One that is staged and not in place yet goes as well.
+    let part = stage(&archive, lease(3, 1), own, "result", b"new");
+    archive.remove(lease(3, 1), &entry(own), std::slice::from_ref(&part)).expect("removes");
+    assert_eq!(place.staged(), 0);
+}

@@ -8,8 +8,8 @@ use dispatcher_core::id::{CorpusId, EntryName, LeaseId, ServiceId, TaskId, Worke
 use dispatcher_core::report::Status;
 use dispatcher_core::time::TimeMs;
 use dispatcher_store::{
-    Claim, Command, DispatcherId, DispatcherInfo, Durability, Entry, Named, PartMove, PartRef, Record, ServiceSettings,
-    SqliteOptions, SqliteStore, Store, TaskFilter, WorkerNote,
+    Carve, Claim, Command, DispatcherId, DispatcherInfo, Durability, Entry, Named, PartMove, PartRef, Record,
+    ServiceSettings, SqliteOptions, SqliteStore, Store, TaskFilter, WorkerNote,
 };
 use sqlx::{AssertSqlSafe, ConnectOptions, Row};
 use std::collections::BTreeSet;
@@ -202,6 +202,14 @@ async fn claims_batches_commands_and_lists_of_workers_never_read_a_table_of_task
         fixture.carry_out(Command::Rerun { filter: filter.clone() }).await;
         fixture.carry_out(Command::Cancel { filter }).await;
     }
+    let of = TaskFilter { service: Some(fixture.service), corpus: Some(fixture.corpus), ..Default::default() };
+    fixture.carry_out(Command::Carve(Carve { name: "x".into(), filter: of, service: None, most: None })).await;
+    let sandbox = fixture.store.corpora().await.expect("lists")[1].id;
+    assert_eq!(fixture.store.pairs(sandbox, TaskId(0), 99).await.expect("compares").len(), 9);
+    let drop = Command::Delete { what: Named::Sandbox("x".into()) };
+    let id = fixture.store.submit(&drop, "a", NOW).await.expect("writes down");
+    fixture.store.doomed(id, 9).await.expect("lists");
+    fixture.carry_out(drop).await;
     fixture.carry_out(Command::Delete { what: Named::Corpus("c".into()) }).await;
     fixture.carry_out(Command::Delete { what: Named::Service("s".into()) }).await;
     assert_by_index(&fixture.plans().await);

@@ -10,6 +10,7 @@ use crate::filter::{corpus_of, service_of};
 use crate::settings::{ArchiveKind, LayoutKind};
 use crate::views::{event_loop, open, told, words};
 use clap::{Args, ValueEnum};
+use dispatcher_core::lookup::CorpusKind;
 use dispatcher_store::{Command, Named, Store, TaskFilter, TaskState};
 
 /// `delete`.
@@ -19,6 +20,7 @@ Examples:
   dispatcher delete corpus papers --yes
   dispatcher delete service html --yes
 
+A corpus that has sandboxes stays until they are dropped (`dispatcher sandbox drop NAME`).
 Result files that are in place stay where they are. What workers still bring of deleted tasks is
 counted and dropped.")]
 pub struct DeleteArgs {
@@ -104,15 +106,16 @@ pub fn delete(args: &DeleteArgs) -> anyhow::Result<u8> {
 
 /// Says where the bytes of its results are still.
 fn left_behind(args: &DeleteArgs, choice: &Choice) {
+    let corpus = CorpusKind::Ordinary.result_stem(&args.name);
     let below = match (choice.kind, choice.layout, args.kind) {
         (ArchiveKind::None, ..) => return,
         (ArchiveKind::Packs, ..) => {
             crate::tell("`dispatcher compact` gets the space of their results back");
             return;
         }
-        (ArchiveKind::Files, LayoutKind::Mirror, KindWord::Corpus) => choice.results.join("*").join(&args.name),
+        (ArchiveKind::Files, LayoutKind::Mirror, KindWord::Corpus) => choice.results.join("*").join(corpus),
         (ArchiveKind::Files, LayoutKind::Mirror, KindWord::Service) => choice.results.join(&args.name),
-        (ArchiveKind::Files, LayoutKind::Cortex, KindWord::Corpus) => choice.results.join(&args.name),
+        (ArchiveKind::Files, LayoutKind::Cortex, KindWord::Corpus) => choice.results.join(corpus),
         (ArchiveKind::Files, LayoutKind::Cortex, KindWord::Service) => choice.results.clone(),
     };
     crate::tell(&format!("result files that were in place stay in {}", below.display()));

@@ -8,7 +8,7 @@ use crate::views::told;
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId, TaskId};
 use dispatcher_core::wire::PART_RESULT;
 use dispatcher_store::archive::{Archive, ArchiveError, Checked};
-use dispatcher_store::{PartRef, Publication, Store, TaskFilter, TaskRow};
+use dispatcher_store::{Corpus, PartRef, Publication, Store, TaskFilter, TaskRow};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Results<'a> {
     part: &'static str,
     layout: Option<LayoutKind>,
     services: HashMap<ServiceId, String>,
-    corpora: HashMap<CorpusId, String>,
+    corpora: HashMap<CorpusId, Corpus>,
     /// Tasks that were read and not given out yet.
     tasks: VecDeque<TaskRow>,
     /// Results of tasks from the first of them on.
@@ -76,7 +76,7 @@ impl<'a> Results<'a> {
             part,
             layout,
             services: services.into_iter().map(|service| (service.id, service.name)).collect(),
-            corpora: corpora.into_iter().map(|corpus| (corpus.id, corpus.name)).collect(),
+            corpora: corpora.into_iter().map(|corpus| (corpus.id, corpus)).collect(),
             tasks: VecDeque::new(),
             standing: VecDeque::new(),
             after: Some(TaskId(0)),
@@ -138,7 +138,9 @@ impl<'a> Results<'a> {
             Some(placed) => placed.place.clone(),
             None => {
                 let (service, corpus) = (self.services.get(&task.service)?, self.corpora.get(&task.corpus)?);
-                crate::archive::naming(self.layout.unwrap_or_default()).name(service, corpus, &task.entry)
+                // A guess would put a sandbox's result over its parent's (rule G8).
+                let naming = crate::archive::naming(self.layout.unwrap_or_default());
+                naming.name(service, &corpus.name, corpus.kind?, &task.entry)
             }
         };
         if self.part != PART_RESULT {

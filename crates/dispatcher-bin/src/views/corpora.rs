@@ -4,6 +4,7 @@ use super::{event_loop, open, print_json, told, words};
 use crate::cli::StateArgs;
 use crate::exit;
 use clap::Args;
+use dispatcher_core::lookup::CorpusKind;
 use dispatcher_store::{Corpus, Store, Summary, TaskFilter};
 use serde::Serialize;
 
@@ -59,7 +60,15 @@ pub fn corpora(args: &CorporaArgs) -> anyhow::Result<u8> {
         return Ok(exit::ALL_USABLE);
     }
     for line in &lines {
-        crate::tell(&format!("{}: {} in {}", line.corpus.name, words::tasks(line.total), line.corpus.root));
+        let parent = lines.iter().find(|other| Some(other.corpus.id) == line.corpus.parent);
+        let what = match (line.corpus.kind, parent) {
+            (Some(CorpusKind::Ordinary), _) => String::new(),
+            (Some(CorpusKind::Sandbox(_)), Some(parent)) => format!(", a sandbox of {}", parent.corpus.name),
+            (Some(CorpusKind::Sandbox(_)), None) => ", a sandbox of what is gone".to_owned(),
+            (None, _) => ", and its row does not say what it is: nothing is written for it".to_owned(),
+        };
+        let Corpus { name, root, .. } = &line.corpus;
+        crate::tell(&format!("{name}: {} in {root}{what}", words::tasks(line.total)));
         for of in &line.services {
             crate::tell(&format!("  {}: {}", of.service, words::counts(&of.tasks)));
         }

@@ -4,7 +4,7 @@ use super::{event_loop, open, print_json, told, words};
 use crate::cli::StateArgs;
 use crate::exit;
 use clap::Args;
-use dispatcher_store::{Command, CommandId, CommandPage, CommandRow, Named, ServiceChange, Store, TaskFilter};
+use dispatcher_store::{Carve, Command, CommandId, CommandPage, CommandRow, Named, ServiceChange, Store, TaskFilter};
 
 /// Commands in one read.
 const PAGE: usize = 1000;
@@ -78,7 +78,13 @@ pub fn in_words(command: &Command) -> String {
         Command::Rerun { filter } => format!("rerun {}", filter_in_words(filter)),
         Command::Cancel { filter } => format!("cancel {}", filter_in_words(filter)),
         Command::Delete { what: Named::Corpus(name) } => format!("delete corpus {name}"),
+        Command::Delete { what: Named::Sandbox(name) } => format!("sandbox drop {name}"),
         Command::Delete { what: Named::Service(name) } => format!("delete service {name}"),
+        Command::Carve(Carve { name, filter, service, most }) => {
+            let by = service.map_or(String::new(), |id| format!(" --service {}", id.0));
+            let most = most.map_or(String::new(), |most| format!(" --limit {most}"));
+            format!("sandbox carve {name} {}{by}{most}", filter_in_words(filter))
+        }
         Command::PutService { name, change } => format!("services set {name}{}", change_in_words(change)),
         Command::Pause { service } => format!("pause{}", of(service)),
         Command::Resume { service } => format!("resume{}", of(service)),
@@ -125,7 +131,7 @@ fn filter_in_words(filter: &TaskFilter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dispatcher_core::id::TaskId;
+    use dispatcher_core::id::{CorpusId, ServiceId, TaskId};
     use dispatcher_core::report::Status;
     use dispatcher_core::time::{SpanMs, TimeMs};
     use dispatcher_store::CommandOutcome;
@@ -134,12 +140,21 @@ mod tests {
     fn every_command_reads_as_it_might_be_typed() {
         let failed = TaskFilter { statuses: vec![Status::Fatal, Status::Invalid], ..TaskFilter::default() };
         let two = TaskFilter { ids: vec![TaskId(1), TaskId(2)], ..TaskFilter::default() };
+        let of = TaskFilter {
+            statuses: vec![Status::Fatal],
+            service: Some(ServiceId(1)),
+            corpus: Some(CorpusId(2)),
+            ..TaskFilter::default()
+        };
+        let carve = Carve { name: "x".into(), filter: of, service: Some(ServiceId(3)), most: Some(9) };
         let change = ServiceChange { timeout_ms: Some(SpanMs(90_000)), priority: Some(-1), ..ServiceChange::default() };
         let said = [
             (Command::Rerun { filter: failed }, "rerun --status fatal,invalid"),
             (Command::Cancel { filter: two }, "cancel 1 2"),
             (Command::Cancel { filter: TaskFilter::default() }, "cancel --all"),
             (Command::Delete { what: Named::Corpus("c".into()) }, "delete corpus c"),
+            (Command::Delete { what: Named::Sandbox("x".into()) }, "sandbox drop x"),
+            (Command::Carve(carve), "sandbox carve x --status fatal service 1 corpus 2 --service 3 --limit 9"),
             (Command::PutService { name: "s".into(), change }, "services set s --limit 1m30s --priority -1"),
             (Command::Pause { service: None }, "pause"),
             (Command::Resume { service: Some("s".into()) }, "resume s"),

@@ -23,6 +23,7 @@ mod poison;
 mod probes;
 mod python;
 mod results;
+mod sandboxes;
 mod serving;
 mod stops;
 mod workers;

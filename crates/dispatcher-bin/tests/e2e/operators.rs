@@ -80,7 +80,7 @@ fn services_and_corpora_are_set_up_listed_filtered_by_and_deleted() {
     assert_eq!((&settings["timeout_ms"], &settings["budget"]), (&600_000.into(), &5.into()));
     assert_eq!((&settings["max_in_flight"], &settings["priority"]), (&7.into(), &(-1).into()));
     let corpora = farm.look(&["corpora"]);
-    assert_eq!(members(&corpora[0]), "id name parent root services total");
+    assert_eq!(members(&corpora[0]), "id kind name parent parent_service root services total");
     assert_eq!((&corpora[0]["total"], &corpora[0]["services"][0]["service"]), (&3.into(), &"html".into()));
     assert_eq!(members(&corpora[0]["services"][0]), "service tasks");
     assert_eq!(farm.look(&["status", "--service", "new"])["total"], 0);

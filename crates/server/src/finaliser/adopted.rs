@@ -23,7 +23,14 @@ impl Finaliser {
         for open in adopted.leases {
             self.put_in_flight(&open, now)?;
             let service = self.services.iter().find(|service| service.id == open.task.service).cloned();
-            out.extend(service.and_then(|service| self.known_work(&service, &open.task)));
+            match service.and_then(|service| self.known_work(&service, &open.task)) {
+                Some(work) => out.push(work),
+                None => {
+                    self.corpora.miss(open.task.corpus, now);
+                    self.parts.shared.unplaced.add(open.task.lease.task);
+                    self.unplaced.push(open.task.clone());
+                }
+            }
             match open.worker {
                 // That wire has no word for what a worker holds: it is waited for until its time limit.
                 Some(worker) if worker.is_legacy() => legacy.push((open.task.lease, worker)),
@@ -37,6 +44,34 @@ impl Finaliser {
             self.order(Order::Adopted(out))?;
         }
         if legacy.is_empty() { Ok(()) } else { self.order(Order::AdoptedLegacy(legacy)) }
+    }
+
+    /// What was adopted while its corpus was not known has a place for its result as soon as it is (rule C12).
+    pub(super) fn place_adopted(&mut self) {
+        if self.unplaced.is_empty() {
+            return;
+        }
+        let mut placed = Vec::new();
+        for task in std::mem::take(&mut self.unplaced) {
+            let service = self.services.iter().find(|service| service.id == task.service).cloned();
+            match service.and_then(|service| self.known_work(&service, &task)) {
+                Some(work) => placed.push(work),
+                None => self.unplaced.push(task),
+            }
+        }
+        placed.iter().for_each(|work| self.parts.shared.unplaced.remove(work.task.lease.task));
+        if !placed.is_empty() {
+            // A router that has left already needs no place.
+            let _ = self.order(Order::Adopted(placed));
+        }
+    }
+
+    /// A lease is over: where its result would have gone is asked no more.
+    pub(super) fn needs_no_place(&mut self, lease: LeaseId) {
+        if let Some(at) = self.unplaced.iter().position(|task| task.lease == lease) {
+            self.unplaced.swap_remove(at);
+            self.parts.shared.unplaced.remove(lease.task);
+        }
     }
 
     fn put_in_flight(&self, open: &OpenLease, now: TimeMs) -> Result<(), StageFailure> {

@@ -9,7 +9,7 @@ use crate::report::{Order, Work};
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
 use dispatcher_core::time::TimeMs;
-use dispatcher_store::{Claim, ClaimedTask, Record, Service};
+use dispatcher_store::{Claim, ClaimedTask, ErrorClass, Record, Service};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -64,12 +64,16 @@ impl Finaliser {
         if claimed.is_empty() {
             return Ok(0);
         }
-        if claimed.iter().any(|task| !self.corpora.contains_key(&task.corpus)) {
+        if claimed.iter().any(|task| self.corpora.get(task.corpus).is_none()) {
             self.learn_names()?;
         }
         hooks::pass("claimed");
         let count = claimed.len();
         let mut work: Vec<Work> = claimed.into_iter().filter_map(|task| self.work(service, task)).collect();
+        if work.is_empty() && self.limit.is_none() {
+            // None of them can be handed out: they are back with the next batch, and there is no hurry to ask again.
+            return Ok(0);
+        }
         self.name_who_worked_earlier(&mut work)?;
         self.parts.shared.stock.add(service.id, work.len());
         self.order(Order::Claimed(work))?;
@@ -83,7 +87,7 @@ impl Finaliser {
         let work = if meant { self.known_work(service, &task) } else { None };
         if work.is_none() {
             if meant {
-                tracing::warn!(task = task.lease.task.0, corpus = task.corpus.0, "the task's corpus is not known");
+                self.corpora.miss(task.corpus, self.parts.clock.now());
             }
             let back = Record::Returned { lease: task.lease };
             self.batch.push(Pending::Record(back, None), Urgency::Relaxed, self.parts.clock.now());
@@ -93,8 +97,8 @@ impl Finaliser {
 
     /// A leased task with all that is needed to serve its worker, where its corpus is known.
     pub(super) fn known_work(&mut self, service: &Service, task: &ClaimedTask) -> Option<Work> {
-        let corpus = self.corpora.get(&task.corpus)?;
-        let name = self.parts.naming.name(&service.name, &corpus.name, &task.entry);
+        let (corpus, kind) = self.corpora.get(task.corpus)?;
+        let name = self.parts.naming.name(&service.name, &corpus.name, kind, &task.entry);
         let path =
             Path::new(std::ffi::OsStr::from_bytes(&corpus.root.0)).join(std::ffi::OsStr::from_bytes(&task.entry.0));
         let work = Work {
@@ -111,12 +115,19 @@ impl Finaliser {
         Some(work)
     }
 
-    /// Reads the services and corpora; they are few.
+    /// Reads the services and corpora; they are few. A store that is away is waited for; corpora that cannot be read for
+    /// another reason stay not known (rule G8).
     pub(super) fn learn_names(&mut self) -> Result<(), StageFailure> {
         self.services = self.patiently(|store| async move { store.services().await })?;
         self.parts.shared.services.set(self.services.iter().map(|service| (service.name.clone(), service.id)));
-        let corpora = self.patiently(|store| async move { store.corpora().await })?;
-        self.corpora = corpora.into_iter().map(|corpus| (corpus.id, corpus)).collect();
+        let read = self.patiently(|store| async move {
+            match store.corpora().await {
+                Err(e) if !matches!(e.class, ErrorClass::Transient | ErrorClass::Full) => Ok(Err(e)),
+                read => read.map(Ok),
+            }
+        })?;
+        self.corpora.learn(read, self.now());
+        self.place_adopted();
         Ok(())
     }
 

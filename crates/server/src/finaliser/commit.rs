@@ -2,10 +2,11 @@
 //!
 //! Owns this order (rule D7), and what each answer of the store means for memory, the archive, the worker and people.
 
+use super::names::ResultPlace;
 use super::{Finaliser, Pending, lease_of};
 use crate::hooks;
 use crate::meters::Meters;
-use crate::report::{Order, PartBytes, Reported, Reporting};
+use crate::report::{Order, PartBytes, Reported, Reporting, place_not_known};
 use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
 use dispatcher_core::claim::Standing;
@@ -30,6 +31,8 @@ const SWEEP_MAX: usize = 1024;
 struct Ready {
     records: Vec<Record>,
     receipts: Vec<Option<Receipt>>,
+    /// Which of them a worker reported with what belongs to it: it waits for a word, whatever the word is.
+    reported: Vec<bool>,
     /// When the reports among them had arrived.
     arrived: Vec<Instant>,
 }
@@ -59,8 +62,8 @@ impl Finaliser {
         ready.arrived.iter().for_each(|arrived| meters.durable.record(arrived.elapsed()));
         let began = Instant::now();
         let records = Arc::unwrap_or_clone(records);
-        for (record, answer) in records.into_iter().zip(answers) {
-            self.apply(record, answer, now)?;
+        for ((record, answer), reported) in records.into_iter().zip(answers).zip(ready.reported) {
+            self.apply(record, answer, reported, now)?;
         }
         meters.apply.record(began.elapsed());
         drop(ready.receipts);
@@ -87,11 +90,12 @@ impl Finaliser {
             Pending::Report(reported, _) => Some(reported.arrived),
         });
         let arrived = arrived.collect();
+        let reported = pending.iter().map(|item| matches!(item, Pending::Report(..))).collect();
         let receipts = pending.into_iter().map(|item| match item {
             Pending::Record(_, receipt) => receipt,
             Pending::Report(mut reported, _) => reported.receipt.take(),
         });
-        Ok(Ready { records: ready, receipts: receipts.collect(), arrived })
+        Ok(Ready { records: ready, receipts: receipts.collect(), reported, arrived })
     }
 
     /// Stages and syncs once; `None` where there is no space. Staging the same part twice is the same as once.
@@ -108,8 +112,9 @@ impl Finaliser {
                         staged |= !parts.is_empty();
                         record_of(reported, parts)
                     }
-                    Err(ArchiveError::Full { place }) => return Ok(self.no_space(&place)),
-                    Err(error) => not_writable(reported, &error),
+                    Err(NotStaged::Archive(ArchiveError::Full { place })) => return Ok(self.no_space(&place)),
+                    Err(NotStaged::Archive(error)) => not_usable(reported, not_writable(&error)),
+                    Err(NotStaged::NoPlace) => not_usable(reported, place_not_known()),
                 },
             });
         }
@@ -141,11 +146,18 @@ impl Finaliser {
         &mut self,
         reported: &Reported,
         bytes: &[PartBytes],
-    ) -> Result<Result<Vec<PartRef>, ArchiveError>, StageFailure> {
-        if bytes.is_empty() {
+    ) -> Result<Result<Vec<PartRef>, NotStaged>, StageFailure> {
+        let is_result = matches!(reported.verdict, Reporting::Result(_));
+        if bytes.is_empty() && !is_result {
             return Ok(Ok(Vec::new()));
         }
-        let Some(name) = self.name_of(reported.lease.task)? else { return Ok(Ok(Vec::new())) };
+        let name = match self.place_of(reported.lease.task)? {
+            ResultPlace::Named(name) => name,
+            ResultPlace::NoTask => return Ok(Ok(Vec::new())),
+            // A cause needs no place; what its program printed is let go.
+            ResultPlace::NotKnown if !is_result => return Ok(Ok(Vec::new())),
+            ResultPlace::NotKnown => return Ok(Err(NotStaged::NoPlace)),
+        };
         let parts = reported.parts.iter().zip(bytes).map(|(spec, bytes)| {
             let source = match bytes {
                 PartBytes::Memory(bytes) => Source::Bytes(bytes),
@@ -153,15 +165,19 @@ impl Finaliser {
             };
             self.parts.archive.stage(reported.lease, &name, NewPart { name: &spec.name, sha256: &spec.sha256, source })
         });
-        Ok(parts.collect())
+        Ok(parts.collect::<Result<_, _>>().map_err(NotStaged::Archive))
     }
 
     /// Applies what the store decided of one record.
-    fn apply(&mut self, record: Record, answer: Answer, now: TimeMs) -> Result<(), StageFailure> {
+    fn apply(&mut self, record: Record, answer: Answer, reported: bool, now: TimeMs) -> Result<(), StageFailure> {
         let lease = lease_of(&record);
-        let Some(settlement) = settlement(&record, &answer) else { return Ok(()) };
+        let Some(settlement) = settlement(&record, &answer) else {
+            // A report that changes nothing is answered all the same: its worker would wait for that for ever.
+            return if reported { self.answer(&record, &answer) } else { Ok(()) };
+        };
         self.awaited.remove(&lease);
         self.parts.set.settle(lease, &settlement, now);
+        self.needs_no_place(lease);
         if let Some(limit) = self.limit.as_mut().filter(|_| is_the_end(&answer)) {
             limit.over(lease.task);
         }
@@ -180,8 +196,13 @@ impl Finaliser {
                 self.discard(lease, parts_of(&record))
             }
         }
-        match ack(&record, &answer) {
-            Some((word, why)) => self.order(Order::Answer { lease, word, why }),
+        self.answer(&record, &answer)
+    }
+
+    /// Tells the worker what became of its report, where it was one.
+    fn answer(&self, record: &Record, answer: &Answer) -> Result<(), StageFailure> {
+        match ack(record, answer) {
+            Some((word, why)) => self.order(Order::Answer { lease: lease_of(record), word, why }),
             None => Ok(()),
         }
     }
@@ -289,19 +310,32 @@ fn record_of(reported: &Reported, parts: Vec<PartRef>) -> Record {
     }
 }
 
-/// A report whose bytes the archive refuses: no verdict (rule R1).
-fn not_writable(reported: &Reported, error: &ArchiveError) -> Record {
+/// Why the parts of a report are not staged.
+enum NotStaged {
+    /// The archive refuses them.
+    Archive(ArchiveError),
+    /// It is not known where they go (rules C12, G8).
+    NoPlace,
+}
+
+/// A report whose bytes the archive refuses.
+fn not_writable(error: &ArchiveError) -> Message {
+    Message {
+        severity: Severity::Error,
+        category: "unusable".to_owned(),
+        what: "not_writable".to_owned(),
+        details: error.to_string(),
+    }
+}
+
+/// A report whose bytes have no place: no verdict (rule R1).
+fn not_usable(reported: &Reported, why: Message) -> Record {
     Record::Ended {
         lease: reported.lease,
         worker: Some(reported.worker.clone()),
         ending: Ending::Unusable,
         began: true,
-        why: Message {
-            severity: Severity::Error,
-            category: "unusable".to_owned(),
-            what: "not_writable".to_owned(),
-            details: error.to_string(),
-        },
+        why,
         messages: reported.messages.clone(),
         parts: Vec::new(),
         at: reported.at,

@@ -6,11 +6,12 @@
 use super::{Finaliser, SWEEP_EVERY};
 use crate::meters::Meters;
 use crate::report::Order;
+use crate::sandboxes;
 use crate::shared::DrainMode;
 use crate::stage::StageFailure;
 use dispatcher_core::slot::Settlement;
 use dispatcher_core::time::TimeMs;
-use dispatcher_store::{Command, CommandId, CommandOutcome, CommandPage, CommandRow, Step, WorkerNote};
+use dispatcher_store::{Command, CommandId, CommandOutcome, CommandPage, CommandRow, Named, Step, WorkerNote};
 
 /// Commands that are looked at together.
 const COMMANDS_MAX: usize = 64;
@@ -31,7 +32,10 @@ impl Finaliser {
             // Whoever imports makes services and corpora without a word to us.
             self.learn_names()?;
         }
-        let Some(id) = self.commands.front().copied() else { return Ok(()) };
+        let Some((id, takes_files)) = self.commands.front().copied() else { return Ok(()) };
+        if takes_files && !self.remove_files(id)? {
+            return Ok(());
+        }
         let step = Meters::timed(&self.parts.meters.command, || {
             self.patiently(|store| async move { store.step(id, PIECE, now).await })
         })?;
@@ -62,11 +66,30 @@ impl Finaliser {
                 let error = "this version of the program does not know such a command".to_owned();
                 self.conclude(row.id, CommandOutcome { changed: 0, error: Some(error) })
             }
-            Some(_) => {
-                self.commands.push_back(row.id);
+            Some(command) => {
+                let takes_files = matches!(command, Command::Delete { what: Named::Sandbox(_) });
+                self.commands.push_back((row.id, takes_files));
                 Ok(())
             }
         }
+    }
+
+    /// Removes the files of what the next piece of a drop takes, before that: a crash in between leaves none behind. Where
+    /// one cannot be removed the command ends with the reason, and whether all were is told.
+    fn remove_files(&mut self, id: CommandId) -> Result<bool, StageFailure> {
+        let doomed = self.patiently(|store| async move { store.doomed(id, PIECE).await })?;
+        for gone in &doomed {
+            self.publishing.retain(|waiting| waiting.lease.task != gone.lease.task);
+            if let Err(e) = sandboxes::remove_files(&*self.parts.archive, self.parts.naming, gone) {
+                let error = format!("{e}; see to it and drop the sandbox again");
+                tracing::warn!(command = id.0, "a sandbox is not wholly dropped: {error}");
+                self.conclude(id, CommandOutcome { changed: 0, error: Some(error) })?;
+                self.commands.pop_front();
+                return Ok(false);
+            }
+        }
+        crate::hooks::pass("unlinked");
+        Ok(true)
     }
 
     fn conclude(&self, id: CommandId, outcome: CommandOutcome) -> Result<(), StageFailure> {

@@ -121,7 +121,10 @@ async fn take(
         return Ok(());
     };
     let (arrived, at) = (Instant::now(), parts.clock.now());
-    let receipt = parts.set.receipt(Reply::by_worker(result.task, &result.worker, service));
+    // Where it is not known where a result goes, nothing is held off for it (rule C12).
+    let is_placed = !parts.shared.unplaced.has(result.task);
+    let reply = Reply::by_worker(result.task, &result.worker, service);
+    let receipt = is_placed.then(|| parts.set.receipt(reply)).flatten();
     crate::hooks::pass("sunk");
     let permits = u32::try_from(result.size().min(HELD_MAX).div_ceil(PERMIT)).unwrap_or(u32::MAX).max(1);
     let Ok(held) = Arc::clone(held).acquire_many_owned(permits).await else {

@@ -5,7 +5,7 @@
 
 use super::stock::Fetch;
 use super::{Router, StageFailure};
-use crate::report::{Arrival, Question, Reported, Reporting};
+use crate::report::{Arrival, Question, Reported, Reporting, place_not_known};
 use bytes::Bytes;
 use dispatcher_core::fleet::{Answer, AnswerBytes, Effect, LostLease, NoiseKind, NotHeldWhy, Piece, Said, Warning};
 use dispatcher_core::id::{LeaseId, WorkerKey};
@@ -79,6 +79,10 @@ impl Router {
         let now = self.now();
         let answer = *answer;
         let lease = answer.lease;
+        if matches!(answer.said, Said::Result(_)) && self.parts.shared.unplaced.has(lease.task) {
+            // No receipt, and none of its bytes (rule C12).
+            return self.ended(lease, &answer.worker, Ending::Unusable, true, place_not_known());
+        }
         let verdict = match answer.said {
             Said::Result(status) => Reporting::Result(status),
             Said::Retryable(cause) => Reporting::Retryable(cause),

@@ -6,6 +6,7 @@
 mod bounded;
 mod commands;
 mod kit;
+mod known;
 mod legacy;
 mod lost;
 mod restarts;

@@ -223,6 +223,29 @@ impl Archive for FileArchive {
         Ok(())
     }
 
+    fn remove(&self, lease: LeaseId, entry: &EntryName, parts: &[PartRef]) -> Result<(), ArchiveError> {
+        self.discard(lease, parts)?;
+        // A row is not believed: it could name another result's file.
+        let Ok(own) = self.names.result_place(entry) else { return Ok(()) };
+        if !parts.iter().any(|part| part.name == PART_RESULT && part.place == own) {
+            return Ok(());
+        }
+        let path = self.names.out().join(names::path_of(&own));
+        match fs::remove_file(&path) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(e) => return Err(failed("removing", &path, e)),
+            Ok(()) => {}
+        }
+        // Folders that are empty now; the first one that is not ends it.
+        let below = |folder: &&Path| folder.starts_with(self.names.out()) && *folder != self.names.out();
+        for folder in path.ancestors().skip(1).take_while(below) {
+            if fs::remove_dir(folder).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn sweep(&self, keep: &dyn Fn(LeaseId) -> bool) -> Result<u64, ArchiveError> {
         let mut removed = 0;
         for folder in [&self.spool, &self.staging] {

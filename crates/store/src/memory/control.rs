@@ -49,7 +49,7 @@ impl Rows {
             return Some(Step { outcome: Some(outcome.clone()), ..Step::default() });
         }
         let (command, after, before) = (given.command.clone(), given.cursor, given.changed);
-        let Some(piece) = self.carry_out(&command, after, max, now) else { return Some(Step::default()) };
+        let Some(piece) = self.carry_out(&command, (after, before), max, now) else { return Some(Step::default()) };
         let next = piece.next;
         let step = piece.step(before);
         let given = self.commands.get_mut(&id)?;
@@ -59,11 +59,18 @@ impl Rows {
         Some(step)
     }
 
-    fn carry_out(&mut self, command: &Command, after: TaskId, max: usize, now: TimeMs) -> Option<Piece> {
+    fn carry_out(
+        &mut self,
+        command: &Command,
+        (after, before): (TaskId, u64),
+        max: usize,
+        now: TimeMs,
+    ) -> Option<Piece> {
         match command {
             Command::Rerun { filter } => Some(self.rerun(filter, after, max, now)),
             Command::Cancel { filter } => Some(self.cancel(filter, after, max, now)),
             Command::Delete { what } => Some(self.delete(what, after, max)),
+            Command::Carve(carve) => Some(self.carve(carve, after, before, max)),
             Command::PutService { name, change } => Some(self.change_service(name, change)),
             Command::Pause { service } => Some(self.set_paused(service.as_deref(), true)),
             Command::Resume { service } => Some(self.set_paused(service.as_deref(), false)),
@@ -81,13 +88,24 @@ impl Rows {
         self.command(&ids, max, finalise::cancel, now)
     }
 
+    /// A command that is not through, and the task after which its next piece begins.
+    pub(super) fn open_command(&self, id: CommandId) -> Option<(&Command, TaskId)> {
+        let given = self.commands.get(&id).filter(|given| given.done.is_none())?;
+        Some((&given.command, given.cursor))
+    }
+
     fn delete(&mut self, what: &Named, after: TaskId, max: usize) -> Piece {
         let (kind, name) = what.parts();
         let all = TaskFilter::default();
         let filter = match what {
-            Named::Corpus(name) => {
-                let corpus = self.corpora.iter().find(|c| c.name == *name);
-                corpus.map(|c| TaskFilter { corpus: Some(c.id), ..all })
+            Named::Corpus(name) | Named::Sandbox(name) => {
+                let Some(corpus) = self.corpus_named(name) else { return Piece::no_such(kind, name) };
+                let carved = self.corpora.iter().filter(|c| c.parent == Some(corpus.id) && c.id != corpus.id);
+                let sandboxes: Vec<_> = carved.map(|c| c.name.clone()).collect();
+                if let Err(why) = what.check(corpus, &sandboxes) {
+                    return Piece::refused(why);
+                }
+                Some(TaskFilter { corpus: Some(corpus.id), ..all })
             }
             Named::Service(name) => {
                 let service = self.services.iter().find(|s| s.name == *name);

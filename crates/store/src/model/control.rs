@@ -4,7 +4,7 @@
 //! where the next one begins in one transaction, so that no piece is done twice whatever dies.
 
 use super::{Progress, ServiceSettings, TaskFilter};
-use dispatcher_core::id::{LeaseId, TaskId, WorkerKey};
+use dispatcher_core::id::{LeaseId, ServiceId, TaskId, WorkerKey};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,8 @@ pub enum Command {
         /// Which.
         what: Named,
     },
+    /// Carves a sandbox out of a corpus: new tasks with the inputs of those that match.
+    Carve(Carve),
     /// Makes a service, or changes what is given of its settings. Changes 0 services where all of it is so already.
     PutService {
         /// Its name.
@@ -73,6 +75,7 @@ impl Command {
             Self::Rerun { .. } => "rerun",
             Self::Cancel { .. } => "cancel",
             Self::Delete { .. } => "delete",
+            Self::Carve(_) => "carve",
             Self::PutService { .. } => "put_service",
             Self::Pause { .. } => "pause",
             Self::Resume { .. } => "resume",
@@ -82,12 +85,29 @@ impl Command {
     }
 }
 
-/// A corpus or a service.
+/// A sandbox to be carved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carve {
+    /// Its name; no corpus may have it.
+    pub name: String,
+    /// Which tasks it is made of: those of one service and of one ordinary corpus, which are both set.
+    pub filter: TaskFilter,
+    /// The service that is to do them; `None`: the one that they are of.
+    #[serde(default)]
+    pub service: Option<ServiceId>,
+    /// At most so many, lowest ids first.
+    #[serde(default)]
+    pub most: Option<u64>,
+}
+
+/// A corpus, a sandbox or a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Named {
-    /// The corpus of this name.
+    /// The corpus of this name. One that has sandboxes, or is one, is refused.
     Corpus(String),
+    /// The sandbox of this name. Whoever carries it out removes the files of [`crate::Store::doomed`] before each piece.
+    Sandbox(String),
     /// The service of this name.
     Service(String),
 }
@@ -149,7 +169,7 @@ pub struct CommandRow {
 /// What became of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandOutcome {
-    /// Tasks or services that it changed.
+    /// Tasks or services that it changed; tasks that a carve made.
     pub changed: u64,
     /// Why it was not, or not wholly, carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -189,7 +209,7 @@ impl Piece {
         Self { error: Some(why), ..Self::default() }
     }
 
-    /// The last piece of a command about something that there is not: a `service` or a `corpus`.
+    /// The last piece of a command about something that there is not: a `service`, a `corpus` or a `sandbox`.
     pub(crate) fn no_such(kind: &str, name: &str) -> Self {
         Self::refused(format!("there is no {kind} {name:?}"))
     }
@@ -208,10 +228,11 @@ impl Piece {
 }
 
 impl Named {
-    /// `corpus` or `service`, and the name.
+    /// `corpus`, `sandbox` or `service`, and the name.
     pub(crate) fn parts(&self) -> (&'static str, &str) {
         match self {
             Self::Corpus(name) => ("corpus", name),
+            Self::Sandbox(name) => ("sandbox", name),
             Self::Service(name) => ("service", name),
         }
     }

@@ -3,16 +3,17 @@
 //! Owns that a piece and the note of where the next one begins are one transaction, so that none is done twice whatever
 //! dies between two pieces, and that a command which cannot be carried out is through, with the reason.
 
+use super::carve::carve;
 use super::commands;
 use super::decode::{self, Flaw};
-use super::delete::delete;
+use super::delete::{self, delete};
 use super::error::fault;
 use super::setup::corrupt;
 use super::setup::{self, NewService};
 use crate::limits::PAGE;
 use crate::model::{
-    Command, CommandId, CommandOutcome, CommandPage, CommandRow, ErrorClass, Piece, ServiceChange, ServiceSettings,
-    Step, StoreError,
+    Command, CommandId, CommandOutcome, CommandPage, CommandRow, Doomed, ErrorClass, Piece, ServiceChange,
+    ServiceSettings, Step, StoreError,
 };
 use dispatcher_core::id::TaskId;
 use dispatcher_core::time::TimeMs;
@@ -21,6 +22,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 pub(super) const SUBMIT: &str = "writing a command down";
 pub(super) const STEP: &str = "carrying out a command";
+pub(super) const DOOMED: &str = "listing the files of a sandbox";
 pub(super) const CONCLUDE: &str = "writing down what became of a command";
 pub(super) const LIST: &str = "listing commands";
 
@@ -60,7 +62,7 @@ pub(super) async fn step(
     let progress = || Ok((TaskId(decode::maybe(&row, 3)?.unwrap_or(0)), decode::count(&row, 4)?));
     let (after, before) = progress().map_err(|why| corrupt(STEP, why))?;
     let piece = match command(&row, 0) {
-        Ok(command) => carry_out(connection, command, after, max, now).await?,
+        Ok(command) => carry_out(connection, command, (after, before), max, now).await?,
         Err(why) => Some(Piece::refused(format!("this program cannot read the command: {why}"))),
     };
     let Some(piece) = piece else { return Ok(Step::default()) };
@@ -70,11 +72,11 @@ pub(super) async fn step(
     Ok(step)
 }
 
-/// The next piece; `None` where it is not the store that carries the command out.
+/// The next piece, after this task and so many changed; `None` where it is not the store that carries the command out.
 async fn carry_out(
     connection: &mut SqliteConnection,
     command: Command,
-    after: TaskId,
+    (after, before): (TaskId, u64),
     max: usize,
     now: TimeMs,
 ) -> Result<Option<Piece>, StoreError> {
@@ -82,12 +84,32 @@ async fn carry_out(
         Command::Rerun { filter } => commands::rerun(connection, &filter, after, max, now).await,
         Command::Cancel { filter } => commands::cancel(connection, &filter, after, max, now).await,
         Command::Delete { what } => delete(connection, &what, after, max).await,
+        Command::Carve(what) => carve(connection, &what, after, before, max).await,
         Command::PutService { name, change } => put_service(connection, &name, &change).await,
         Command::Pause { service } => set_paused(connection, service, true).await,
         Command::Resume { service } => set_paused(connection, service, false).await,
         Command::Drain { .. } | Command::Import { .. } => return Ok(None),
     }
     .map(Some)
+}
+
+/// What the next piece of a command takes with a sandbox.
+pub(super) async fn doomed(
+    connection: &mut SqliteConnection,
+    id: CommandId,
+    max: usize,
+) -> Result<Vec<Doomed>, StoreError> {
+    let row = sqlx::query("SELECT args, cursor FROM control WHERE seq = ?1 AND done_ms IS NULL AND kind = 'delete'")
+        .bind(id.0)
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(|e| fault(DOOMED, &e))?;
+    let Some(row) = row else { return Ok(Vec::new()) };
+    let after = TaskId(decode::maybe(&row, 1).map_err(|why| corrupt(DOOMED, why))?.unwrap_or(0));
+    match command(&row, 0) {
+        Ok(Command::Delete { what }) => delete::doomed(connection, &what, after, max).await,
+        _ => Ok(Vec::new()),
+    }
 }
 
 async fn put_service(

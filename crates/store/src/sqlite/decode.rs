@@ -58,6 +58,11 @@ pub(super) fn text(row: &SqliteRow, at: usize) -> Result<String, Flaw> {
     row.try_get(at).map_err(|e| e.to_string())
 }
 
+/// A text that may be missing.
+pub(super) fn words(row: &SqliteRow, at: usize) -> Result<Option<String>, Flaw> {
+    row.try_get(at).map_err(|e| e.to_string())
+}
+
 pub(super) fn bytes(row: &SqliteRow, at: usize) -> Result<Vec<u8>, Flaw> {
     row.try_get(at).map_err(|e| e.to_string())
 }
@@ -208,6 +213,11 @@ pub(super) fn listed(row: &SqliteRow) -> TaskRow {
 
 /// State and status in the first two columns of a count; a state that there is not counts as dead.
 pub(super) fn state_and_status(row: &SqliteRow) -> (TaskState, Option<Status>) {
-    let state = word(row, 0, state_of).ok().flatten().unwrap_or(TaskState::Dead);
-    (state, word(row, 1, status_of).ok().flatten())
+    state_and_status_at(row, 0)
+}
+
+/// The same from column `at` on.
+pub(super) fn state_and_status_at(row: &SqliteRow, at: usize) -> (TaskState, Option<Status>) {
+    let state = word(row, at, state_of).ok().flatten().unwrap_or(TaskState::Dead);
+    (state, word(row, at + 1, status_of).ok().flatten())
 }

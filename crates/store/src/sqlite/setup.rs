@@ -7,6 +7,7 @@ use super::error::fault;
 use crate::limits::{self, bad_row, check_entry, check_name, check_settings};
 use crate::model::{Corpus, Entry, ErrorClass, Imported, Service, ServiceSettings, StoreError};
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
+use dispatcher_core::lookup::CorpusKind;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
@@ -21,6 +22,14 @@ pub(super) const ACCEPT: &str = "accepting changed inputs";
 macro_rules! service_columns {
     () => {
         "id, name, timeout_ms, budget, result_cap, retry_delay_ms, paused, max_in_flight, priority"
+    };
+}
+
+/// Every corpus, with the columns that [`corpus`] reads in their order.
+macro_rules! corpora_rows {
+    () => {
+        "SELECT c.id, c.name, c.root, c.kind, c.parent, CAST(CAST(s.value AS TEXT) AS INTEGER)
+         FROM corpora c LEFT JOIN settings s ON s.name = 'sandbox.' || c.id || '.of'"
     };
 }
 
@@ -83,6 +92,16 @@ pub(super) async fn services(connection: &mut SqliteConnection) -> Result<Vec<Se
     rows.iter().map(service).collect::<Result<_, _>>().map_err(|why| corrupt(SERVICES, why))
 }
 
+/// Whether there is a service of this number.
+pub(super) async fn is_service(
+    connection: &mut SqliteConnection,
+    id: ServiceId,
+    doing: &'static str,
+) -> Result<bool, StoreError> {
+    let asked = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM services WHERE id = ?1)").bind(id.0);
+    asked.fetch_one(connection).await.map_err(|e| fault(doing, &e))
+}
+
 /// The service of this name, if there is one.
 pub(super) async fn service_named(
     connection: &mut SqliteConnection,
@@ -133,34 +152,65 @@ pub(super) async fn put_corpus(
     .execute(&mut *connection)
     .await
     .map_err(failed)?;
-    let row = sqlx::query("SELECT id, name, root, parent FROM corpora WHERE name = ?1")
-        .bind(&name)
-        .fetch_one(connection)
-        .await
-        .map_err(failed)?;
-    let stands = corpus(&row).map_err(|why| corrupt(PUT_CORPUS, why))?;
+    let Some(stands) = corpus_named(connection, &name, PUT_CORPUS).await? else {
+        return Err(corrupt(PUT_CORPUS, format!("the corpus {name:?} was neither there nor made")));
+    };
+    let conflict = |why| StoreError { class: ErrorClass::Conflict, doing: PUT_CORPUS, why };
+    stands.check_import().map_err(conflict)?;
     if stands.root.0 == root {
         return Ok(stands);
     }
     let why = format!("there is a corpus {name:?} with the folder {}, not {}", stands.root, EntryName(root));
-    Err(StoreError { class: ErrorClass::Conflict, doing: PUT_CORPUS, why })
+    Err(conflict(why))
 }
 
 pub(super) async fn corpora(connection: &mut SqliteConnection) -> Result<Vec<Corpus>, StoreError> {
-    let rows = sqlx::query("SELECT id, name, root, parent FROM corpora ORDER BY id")
+    let rows = sqlx::query(concat!(corpora_rows!(), " ORDER BY c.id"))
         .fetch_all(connection)
         .await
         .map_err(|e| fault(CORPORA, &e))?;
-    rows.iter().map(corpus).collect::<Result<_, _>>().map_err(|why| corrupt(CORPORA, why))
+    Ok(rows.iter().map(corpus).collect())
 }
 
-fn corpus(row: &SqliteRow) -> Result<Corpus, decode::Flaw> {
-    Ok(Corpus {
-        id: CorpusId(decode::number(row, 0)?),
-        name: decode::text(row, 1)?,
-        root: EntryName(decode::bytes(row, 2)?),
-        parent: decode::maybe(row, 3)?.map(CorpusId),
-    })
+/// The corpus of this name, if there is one.
+pub(super) async fn corpus_named(
+    connection: &mut SqliteConnection,
+    name: &str,
+    doing: &'static str,
+) -> Result<Option<Corpus>, StoreError> {
+    let found = sqlx::query(concat!(corpora_rows!(), " WHERE c.name = ?1")).bind(name).fetch_optional(connection);
+    Ok(found.await.map_err(|e| fault(doing, &e))?.as_ref().map(corpus))
+}
+
+/// The corpus of this number, if there is one.
+pub(super) async fn corpus_of(
+    connection: &mut SqliteConnection,
+    id: CorpusId,
+    doing: &'static str,
+) -> Result<Option<Corpus>, StoreError> {
+    let found = sqlx::query(concat!(corpora_rows!(), " WHERE c.id = ?1")).bind(id.0).fetch_optional(connection);
+    Ok(found.await.map_err(|e| fault(doing, &e))?.as_ref().map(corpus))
+}
+
+/// What cannot be read is not known: a guess would put a sandbox's result over its parent's (rule G8).
+fn corpus(row: &SqliteRow) -> Corpus {
+    let id = CorpusId(decode::number(row, 0).unwrap_or(0));
+    let (name, root) = (decode::text(row, 1), decode::bytes(row, 2));
+    let (word, parent) = (decode::text(row, 3), decode::maybe(row, 4));
+    let kind = match (word.as_deref(), &parent) {
+        _ if name.is_err() || root.is_err() || id.0 < 1 => None,
+        (Ok("ordinary"), Ok(None)) => Some(CorpusKind::Ordinary),
+        (Ok("sandbox"), Ok(Some(parent))) if *parent != id.0 => Some(CorpusKind::Sandbox(id)),
+        _ => None,
+    };
+    Corpus {
+        id,
+        name: name.unwrap_or_else(|_| format!("corpus {}", id.0)),
+        root: EntryName(root.unwrap_or_default()),
+        kind,
+        parent: parent.unwrap_or(None).map(CorpusId),
+        parent_service: decode::maybe(row, 5).unwrap_or(None).map(ServiceId),
+    }
 }
 
 /// Entries about to be stored in one transaction: each name once.
@@ -208,15 +258,9 @@ impl Chunk {
 
     /// A service or a corpus may be deleted at any moment; no task may come to be without them.
     async fn check_places(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
-        let there: (bool, bool) = sqlx::query_as(
-            "SELECT EXISTS (SELECT 1 FROM services WHERE id = ?1), EXISTS (SELECT 1 FROM corpora WHERE id = ?2)",
-        )
-        .bind(self.service.0)
-        .bind(self.corpus.0)
-        .fetch_one(connection)
-        .await
-        .map_err(|e| fault(IMPORT, &e))?;
-        limits::check_places(there, self.service, self.corpus).map_err(|why| StoreError {
+        let service = is_service(connection, self.service, IMPORT).await?;
+        let corpus = corpus_of(connection, self.corpus, IMPORT).await?;
+        limits::check_places(service, corpus.as_ref(), self.service, self.corpus).map_err(|why| StoreError {
             class: ErrorClass::Conflict,
             doing: IMPORT,
             why,

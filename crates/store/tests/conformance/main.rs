@@ -29,6 +29,7 @@ mod imports;
 mod listings;
 mod packs;
 mod results;
+mod sandboxes;
 mod sizes;
 mod texts;
 mod times;

@@ -1,12 +1,12 @@
 //! Memory and SQLite, driven with the same random history, cannot be told apart.
 
 use crate::kit::{Kind, Kit, entry, message, part, worker};
-use dispatcher_core::id::{EntryName, LeaseId, TaskId, WorkerKey};
+use dispatcher_core::id::{CorpusId, EntryName, LeaseId, ServiceId, TaskId, WorkerKey};
 use dispatcher_core::report::{Ending, Status};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::{
-    Claim, Command, CommandPage, DispatcherId, DispatcherInfo, Entry, Named, PackedPart, PartMove, PartRef, Record,
-    ServiceChange, ServiceSettings, Store, TaskFilter, TaskState, WorkerNote,
+    Carve, Claim, Command, CommandPage, DispatcherId, DispatcherInfo, Entry, Named, PackedPart, PartMove, PartRef,
+    Record, ServiceChange, ServiceSettings, Store, TaskFilter, TaskState, WorkerNote,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -21,7 +21,7 @@ enum Step {
     Rerun { which: u8, max: usize },
     Cancel { which: u8, max: usize },
     Adopt { by: u8, all: bool },
-    Command { command: Command, piece: usize, pieces: u8 },
+    Command { command: Box<Command>, piece: usize, pieces: u8 },
     GoOn { piece: usize },
     MoveParts { from: u8, to: u8, gone: Vec<(u64, Option<u64>)> },
     Workers(Vec<(u8, u8, bool)>),
@@ -64,7 +64,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..8_u8, small).prop_map(|(which, max)| Step::Cancel { which, max }),
         1 => (0..2_u8, any::<bool>()).prop_map(|(by, all)| Step::Adopt { by, all }),
         2 => (commands(), 1..6_usize, 0..4_u8)
-            .prop_map(|(command, piece, pieces)| Step::Command { command, piece, pieces }),
+            .prop_map(|(command, piece, pieces)| Step::Command { command: Box::new(command), piece, pieces }),
         1 => (1..6_usize).prop_map(|piece| Step::GoOn { piece }),
         1 => prop::collection::vec((0..3_u8, 0..2_u8, any::<bool>()), 0..4).prop_map(Step::Workers),
         2 => (-3_000..9_000_i64).prop_map(|ms| Step::Wait { ms }),
@@ -76,14 +76,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn commands() -> impl Strategy<Value = Command> {
     let name = || select(vec!["first".to_owned(), "second".to_owned(), "no such".to_owned()]);
-    let corpus = select(vec!["papers".to_owned(), "no such".to_owned()]);
+    let corpus = || select(vec!["papers".to_owned(), "try".to_owned(), "no such".to_owned()]);
+    let carve = (corpus(), 0..8_u8, 1..4_i64, prop::option::of(1..3_i64), prop::option::of(0..5_u64)).prop_map(
+        |(name, which, from, service, most)| {
+            let (corpus, of) = (Some(CorpusId(from)), Some(ServiceId(1)));
+            let filter = TaskFilter { corpus, service: of, ..filter(which) };
+            Command::Carve(Carve { name, filter, service: service.map(ServiceId), most })
+        },
+    );
     let change = (prop::option::of(0..3_u32), prop::option::of(-1..2_i32), prop::option::of(1..4_u32)).prop_map(
         |(max_in_flight, priority, budget)| ServiceChange { max_in_flight, priority, budget, ..Default::default() },
     );
     prop_oneof![
         3 => (0..8_u8).prop_map(|which| Command::Rerun { filter: filter(which) }),
         3 => (0..8_u8).prop_map(|which| Command::Cancel { filter: filter(which) }),
-        1 => corpus.prop_map(|name| Command::Delete { what: Named::Corpus(name) }),
+        1 => corpus().prop_map(|name| Command::Delete { what: Named::Corpus(name) }),
+        1 => corpus().prop_map(|name| Command::Delete { what: Named::Sandbox(name) }),
+        3 => carve,
         1 => name().prop_map(|name| Command::Delete { what: Named::Service(name) }),
         1 => (name(), change).prop_map(|(name, change)| Command::PutService { name, change }),
         1 => prop::option::of(name()).prop_map(|service| Command::Pause { service }),
@@ -186,6 +195,10 @@ impl Twins {
         }
         assert_eq!(one.services().await.expect("lists"), two.services().await.expect("lists"), "after {step:?}");
         assert_eq!(one.corpora().await.expect("lists"), two.corpora().await.expect("lists"), "after {step:?}");
+        for sandbox in 1..5 {
+            let pairs = one.pairs(CorpusId(sandbox), TaskId(1), 9).await.expect("compares");
+            assert_eq!(pairs, two.pairs(CorpusId(sandbox), TaskId(1), 9).await.expect("compares"), "after {step:?}");
+        }
         let page = CommandPage { newest: true, max: 9, ..Default::default() };
         assert_eq!(one.commands(&page).await.expect("lists"), two.commands(&page).await.expect("lists"));
         let workers = one.workers(9).await.expect("lists");
@@ -220,7 +233,7 @@ async fn say(store: &dyn Store, kit: &Kit, step: &Step, batch: &[Record], now: T
             format!("{:?}", store.put_service("first", &settings).await.expect("settings"))
         }
         Step::Claim { service, by, max } => {
-            let service = if *service { kit.service } else { dispatcher_core::id::ServiceId(2) };
+            let service = if *service { kit.service } else { ServiceId(2) };
             let ask = Claim { dispatcher: DispatcherId(i64::from(*by) + 1), service, max: *max };
             let claimed = store.claim(&ask, now).await.expect("claims");
             leases.extend(claimed.iter().map(|t| t.lease));
@@ -242,6 +255,7 @@ async fn say(store: &dyn Store, kit: &Kit, step: &Step, batch: &[Record], now: T
             let id = store.submit(command, "somebody", now).await.expect("writes down");
             let mut said = format!("{id:?}");
             for _ in 0..*pieces {
+                said += &format!("{:?}", store.doomed(id, *piece).await.expect("lists"));
                 said += &format!("{:?}", store.step(id, *piece, now).await.expect("steps"));
             }
             said
