@@ -124,6 +124,9 @@ pub struct Finaliser {
     /// Leases from before this process began, until their workers have come or are given up.
     awaited: HashMap<LeaseId, OpenLease>,
     awaited_until: TimeMs,
+    unsent_until: TimeMs,
+    /// All that were expected are here.
+    all_seen: bool,
     /// Tasks that were taken over while it was not known where their results go.
     unplaced: Vec<ClaimedTask>,
     /// Workers of the process before this one that have not come back yet.
@@ -177,6 +180,8 @@ impl Finaliser {
             unplaced: Vec::new(),
             expected: HashSet::new(),
             awaited_until: now,
+            unsent_until: now,
+            all_seen: false,
             unattributed: Vec::new(),
             taken_away: HashMap::new(),
             publishing: VecDeque::new(),
@@ -228,6 +233,7 @@ impl Finaliser {
         }
         self.publish()?;
         self.give_up_awaited(now)?;
+        self.return_unsent(now);
         self.control(now)?;
         self.claim_ahead()?;
         self.finish_when_empty()

@@ -11,7 +11,7 @@ use dispatcher_core::time::TimeMs;
 use dispatcher_core::token::TokenKey;
 use dispatcher_core::wire::TokenText;
 use dispatcher_store::archive::Archive;
-use dispatcher_store::{DispatcherId, OpenLease, Record, Store};
+use dispatcher_store::{DispatcherId, OpenLease, Record, Store, WorkerRow};
 use std::collections::HashSet;
 
 /// Workers of an earlier process that are looked for: more than may be connected at once.
@@ -36,7 +36,9 @@ pub async fn recover(
     let swept = archive.sweep(&|lease| kept.contains(&lease)).map_err(|e| e.to_string())?;
     let now = clock.now();
     let workers = store.workers(WORKERS_MAX).await.map_err(|e| e.to_string())?;
-    let expected = workers.into_iter().filter(|worker| worker.connected).map(|worker| worker.worker).collect();
+    // Where processes were killed in quick succession, a worker may not have been back at the last one yet.
+    let may_live = |worker: &WorkerRow| worker.connected || now.since(worker.heard_at) < config.fleet.dead_after;
+    let expected = workers.into_iter().filter(may_live).map(|worker| worker.worker).collect();
     let open = store.adopt(by, None, now).await.map_err(|e| e.to_string())?;
     if swept > 0 || !open.is_empty() {
         tracing::info!(leases = open.len(), files = swept, "took over what an earlier process left");
@@ -55,7 +57,7 @@ pub async fn recover(
 pub struct Adopted {
     /// Leases that are out, or were claimed and may be.
     pub leases: Vec<OpenLease>,
-    /// The workers that were connected to it when they were noted last.
+    /// The workers that were connected to it, or to one shortly before it, when they were noted last.
     pub expected: HashSet<WorkerKey>,
 }
 

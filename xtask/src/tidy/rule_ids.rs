@@ -1,4 +1,4 @@
-//! Every rule of `docs/rules.md` is proved by a test that cites it, or stands here as not built yet.
+//! Every rule of `docs/rules.md` is proved by a test that cites it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,16 @@ use super::tree::Tree;
 
 const RULES: &str = "docs/rules.md";
 
-/// Rules whose features the tree does not have. A test that cites one of them means that its line here has to go.
-const NOT_BUILT_YET: &[(&str, &str)] = &[];
-
-/// Rules nobody cites, cited ones that count as not built, and citations of rules that do not exist.
+/// Rules nobody cites, and citations of rules that do not exist.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text(RULES) else { return Vec::new() };
     let rules: BTreeMap<String, usize> = listed(text).collect();
-    let unbuilt: BTreeSet<&str> = NOT_BUILT_YET.iter().map(|(id, _)| *id).collect();
     let mut cited: BTreeSet<String> = BTreeSet::new();
     let mut findings = Vec::new();
     for (file, rust) in tree.rust_in("crates/") {
         for comment in rust.comments.iter().filter(|comment| rust.is_test(comment.line)) {
             for id in citations(&comment.text) {
-                if unbuilt.contains(id.as_str()) {
-                    let what = format!("rule {id} is cited, so it is built: take it off NOT_BUILT_YET in xtask");
-                    findings.push(Finding::new(&file.path, comment.line, what));
-                } else if !rules.contains_key(&id) {
+                if !rules.contains_key(&id) {
                     findings.push(Finding::new(&file.path, comment.line, format!("{RULES} has no rule {id}")));
                 }
                 cited.insert(id);
@@ -31,13 +24,10 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     for (id, line) in &rules {
-        if !cited.contains(id) && !unbuilt.contains(id.as_str()) {
+        if !cited.contains(id) {
             let what = format!("no test cites rule {id}: `// Rule {id}.` belongs above the one that proves it");
             findings.push(Finding::new(RULES, *line, what));
         }
-    }
-    for id in unbuilt.iter().filter(|id| !rules.contains_key(**id)) {
-        findings.push(Finding::new(RULES, 1, format!("NOT_BUILT_YET names {id}, which {RULES} does not have")));
     }
     findings
 }
@@ -70,11 +60,10 @@ fn is_id(word: &str) -> bool {
 mod tests {
     use super::*;
 
-    const LIST: &str = "## L\n- **L1** The clock.\n- **L2** On record.\n- **W2** Wire.\n";
+    const LIST: &str = "## L\n- **L1** The clock.\n- **L2** On record.\n";
 
     fn found(test: &str) -> Vec<String> {
-        let unbuilt: String = NOT_BUILT_YET.iter().map(|(id, why)| format!("- **{id}** {why}\n")).collect();
-        let tree = Tree::of(&[(RULES, &format!("{LIST}{unbuilt}")), ("crates/core/tests/it.rs", test)]);
+        let tree = Tree::of(&[(RULES, LIST), ("crates/core/tests/it.rs", test)]);
         check(&tree).into_iter().map(|finding| finding.what).collect()
     }
 
@@ -90,13 +79,6 @@ mod tests {
         let tree =
             Tree::of(&[(RULES, "- **L1** The clock.\n"), ("crates/core/src/slot.rs", "// Rule L1.\nfn a() {}\n")]);
         assert!(check(&tree).iter().any(|finding| finding.what.contains("no test cites rule L1")));
-    }
-
-    #[test]
-    fn a_cited_rule_may_not_stand_among_the_unbuilt() {
-        let found = found("// Rules: L1, L2, W2.\nfn a() {}\n");
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("W2 is cited"));
     }
 
     #[test]

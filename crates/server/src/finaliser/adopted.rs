@@ -13,6 +13,10 @@ use dispatcher_core::report::{Ending, Message, Severity};
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::{OpenLease, Record, WorkerNote};
 
+/// How long a worker may take to come back that was not noted before the process that gave it a task was killed. Its first
+/// tries are a fraction of a second apart.
+const UNNOTED: SpanMs = SpanMs(3000);
+
 impl Finaliser {
     /// Takes over what was out: in flight again with the clock it had, and known to the router.
     pub(super) fn adopt(&mut self) -> Result<(), StageFailure> {
@@ -40,6 +44,7 @@ impl Finaliser {
             }
         }
         self.awaited_until = now.after(self.parts.grace);
+        self.unsent_until = now.after(self.parts.grace.min(UNNOTED));
         if !out.is_empty() {
             self.order(Order::Adopted(out))?;
         }
@@ -118,7 +123,8 @@ impl Finaliser {
     }
 
     /// These workers are here. Once all that were connected before are, and said what they hold, a claim whose hand-out was
-    /// never written is with none of them: it goes back without waiting for the end of the grace.
+    /// never written is with none of them: it goes back without waiting for the end of the grace. But not at once: a worker
+    /// may have had its first task before it was noted itself.
     pub(super) fn seen(&mut self, notes: &[WorkerNote]) {
         // Where nobody is known to have been there, anybody may come.
         if self.expected.is_empty() {
@@ -127,10 +133,15 @@ impl Finaliser {
         for note in notes.iter().filter(|note| note.connected) {
             self.expected.remove(&note.worker);
         }
-        if !self.expected.is_empty() {
+        self.all_seen = self.expected.is_empty();
+    }
+
+    /// Gives back what none of the workers has.
+    pub(super) fn return_unsent(&mut self, now: TimeMs) {
+        if !self.all_seen || now < self.unsent_until {
             return;
         }
-        let now = self.now();
+        self.all_seen = false;
         let unsent: Vec<LeaseId> =
             self.awaited.iter().filter(|(_, open)| open.worker.is_none()).map(|(lease, _)| *lease).collect();
         for lease in unsent {
