@@ -46,7 +46,7 @@ impl Farm {
 
     /// On TCP from now on, for workers of the legacy wire as well.
     pub fn listen_at(&mut self, ports: Ports) {
-        self.settings.remove(0);
+        self.settings.retain(|setting| !setting.starts_with("--listen") && !setting.starts_with("--http"));
         self.settings.extend(ports.arguments());
     }
 

@@ -13,25 +13,39 @@ const LONG: u8 = 2;
 /// The flag of a command.
 const COMMAND: u8 = 4;
 
-/// The two ports of a server.
+/// The ports of a server.
 #[derive(Clone, Copy)]
 pub struct Ports {
     pub requests: u16,
     pub results: u16,
+    pub http: u16,
 }
 
 impl Ports {
-    /// Two that are free now.
+    /// Some that are free now.
     pub fn free() -> Self {
-        let bound = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [requests, results] = bound.map(|listener| listener.local_addr().unwrap().port());
-        Self { requests, results }
+        let bound = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [requests, results, http] = bound.map(|listener| listener.local_addr().unwrap().port());
+        Self { requests, results, http }
     }
 
     /// As arguments of `serve`.
-    pub fn arguments(self) -> [String; 2] {
-        let Self { requests, results } = self;
-        [format!("--listen=tcp://127.0.0.1:{requests}"), format!("--legacy-results=tcp://127.0.0.1:{results}")]
+    pub fn arguments(self) -> [String; 3] {
+        let Self { requests, results, http } = self;
+        [
+            format!("--listen=tcp://127.0.0.1:{requests}"),
+            format!("--legacy-results=tcp://127.0.0.1:{results}"),
+            format!("--http=127.0.0.1:{http}"),
+        ]
+    }
+
+    /// The server's metrics.
+    pub fn metrics(self) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.http)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
     }
 }
 

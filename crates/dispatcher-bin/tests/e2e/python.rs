@@ -9,7 +9,7 @@ use std::process::Command;
 const TASKS: usize = 2_000;
 
 /// A Python that has pyzmq. Where none has and nobody insists, it is said, and nothing is tested.
-fn python() -> Option<String> {
+pub fn python() -> Option<String> {
     let chosen = std::env::var("DISPATCHER_PYTHON").ok().filter(|path| !path.is_empty());
     let candidates = chosen.clone().map_or_else(|| vec!["python3".into(), "/usr/bin/python3".into()], |one| vec![one]);
     let has_zmq = |python: &String| {
