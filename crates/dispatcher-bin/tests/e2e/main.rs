@@ -14,6 +14,7 @@ mod imports;
 mod inputs;
 mod killed;
 mod kit;
+mod large;
 mod legacy;
 mod looks;
 mod operators;

@@ -3,7 +3,7 @@
 use crate::kit::{Kit, NOW, entry, handed_out, result};
 use dispatcher_core::id::TaskId;
 use dispatcher_core::report::Status;
-use dispatcher_store::{Answer, Claim, DispatcherInfo, ServiceSettings, Store, TaskFilter, TaskState};
+use dispatcher_store::{Answer, Claim, DispatcherInfo, Record, ServiceSettings, Store, TaskFilter, TaskState};
 use futures_util::future::BoxFuture;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -75,6 +75,34 @@ async fn a_dropped_call_leaves_no_open_transaction_and_loses_nothing(kit: Kit) {
     kit.assert_balanced().await;
 }
 
+// Case F13. Rules D6, A1.
+async fn what_was_committed_and_whose_answer_was_lost_is_asked_for_again_and_done_once(kit: Kit) {
+    let names: Vec<_> = (0..110).map(|n| entry(&format!("{n}"))).collect();
+    let import = || kit.store.import(kit.service, kit.corpus, &names);
+    assert_eq!(import().await.expect("imports").added, 110);
+    assert_eq!(import().await.expect("imports").added, 0, "the same again");
+    let claimed = kit.claim(100).await;
+    let batch: Vec<_> =
+        claimed.iter().flat_map(|task| [handed_out(task.lease), result(task.lease, Status::Warning)]).collect();
+    kit.tell_all(&batch).await;
+    let again = kit.tell_all(&batch).await;
+    let repeats = again.iter().filter(|answer| matches!(answer, Answer::Stored { repeat: true, .. })).count();
+    assert_eq!(repeats, 100, "each is answered stored, and nothing is new");
+    // Ten more are claimed, and nobody learns of it: whoever takes the process over has them back.
+    kit.claim(10).await;
+    let here = DispatcherInfo { id: None, host: "h".into(), endpoint: "e".into() };
+    let next = kit.store.register(&here, NOW).await.expect("registers");
+    let back = kit.store.adopt(next, None, NOW).await.expect("adopts");
+    assert_eq!((back.len(), back.iter().filter(|open| open.worker.is_none()).count()), (10, 10));
+    let returned: Vec<_> = back.iter().map(|open| Record::Returned { lease: open.task.lease }).collect();
+    kit.tell_all(&returned).await;
+    let summary = kit.store.summary(&TaskFilter::default()).await.expect("counts");
+    assert_eq!(summary.by_state, [(TaskState::Ready, 10), (TaskState::Done, 100)]);
+    let dispatched = kit.store.audit().await.expect("audits").dispatched;
+    assert_eq!(dispatched, 100, "each attempt is counted once");
+    kit.assert_balanced().await;
+}
+
 // Cases F38, F39.
 async fn many_callers_at_once_all_come_through(kit: Kit) {
     kit.import(200).await;
@@ -101,4 +129,8 @@ async fn many_callers_at_once_all_come_through(kit: Kit) {
     kit.assert_balanced().await;
 }
 
-both_stores!(a_dropped_call_leaves_no_open_transaction_and_loses_nothing, many_callers_at_once_all_come_through);
+both_stores! {
+    a_dropped_call_leaves_no_open_transaction_and_loses_nothing,
+    what_was_committed_and_whose_answer_was_lost_is_asked_for_again_and_done_once,
+    many_callers_at_once_all_come_through,
+}
