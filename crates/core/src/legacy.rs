@@ -12,7 +12,8 @@
 //! nothing, also where it comes back. Its other leases wait for their time limit then.
 //!
 //! **Invariants**: a request is answered once, by a task or by "nothing now", after [`LegacyLimits::patience`] at the latest;
-//! a connection never has more than [`LegacyLimits::window`] open leases; whatever a peer can grow has a cap; when all have
+//! a connection never has more than [`LegacyLimits::window`] open leases
+//! whose result is not here; whatever a peer can grow has a cap; when all have
 //! left and all leases are over, nothing stays.
 
 use crate::id::{LeaseId, WorkerKey};
@@ -111,6 +112,8 @@ struct Out {
     handed_at: TimeMs,
     /// Since when its worker is away.
     away: Option<TimeMs>,
+    /// Its result is here and waits to be decided.
+    brought: bool,
 }
 
 /// All workers of the legacy wire.
@@ -265,7 +268,7 @@ impl LegacyDesk {
         caller.unread = caller.unread.saturating_add(bytes);
         self.unread = self.unread.saturating_add(bytes);
         let worker = Arc::clone(&caller.worker);
-        self.out.insert(lease, Out { worker, peer: Some(peer), bytes, handed_at: now, away: None });
+        self.out.insert(lease, Out { worker, peer: Some(peer), bytes, handed_at: now, away: None, brought: false });
     }
 
     /// The socket did not take the task, because the peer is gone: its request is forgotten (rule L9).
@@ -289,7 +292,22 @@ impl LegacyDesk {
 
     /// A lease that was out before this process began. It waits for its limit.
     pub fn adopted(&mut self, lease: LeaseId, worker: WorkerKey, now: TimeMs) {
-        self.out.insert(lease, Out { worker: Arc::new(worker), peer: None, bytes: 0, handed_at: now, away: None });
+        self.out.insert(
+            lease,
+            Out { worker: Arc::new(worker), peer: None, bytes: 0, handed_at: now, away: None, brought: false },
+        );
+    }
+
+    /// The result of the lease is here, and waits to be decided: its worker is free for another task.
+    pub fn brought(&mut self, lease: LeaseId) {
+        let Some(out) = self.out.get_mut(&lease) else { return };
+        let bytes = std::mem::take(&mut out.bytes);
+        if let Some(caller) = out.peer.and_then(|peer| self.callers.get_mut(&peer)) {
+            caller.leases.remove(&lease);
+            caller.unread = caller.unread.saturating_sub(bytes);
+        }
+        self.unread = self.unread.saturating_sub(bytes);
+        out.brought = true;
     }
 
     /// The lease is over, or its worker has said that no result will come. Forgetting one that is not there changes nothing.
@@ -395,7 +413,9 @@ impl LegacyDesk {
     #[must_use]
     pub fn awaited(&self) -> usize {
         let is_here = |out: &&Out| {
-            out.peer.is_some() || self.callers.values().any(|caller| caller.worker.name == out.worker.name)
+            out.brought
+                || out.peer.is_some()
+                || self.callers.values().any(|caller| caller.worker.name == out.worker.name)
         };
         self.out.values().filter(is_here).count()
     }

@@ -11,12 +11,12 @@ use crate::finaliser::{Finaliser, Parts};
 use crate::http::{Http, Pages};
 use crate::legacy::decode::{self, Undecoded};
 use crate::legacy::sink::{Sink, SinkParts};
-use crate::mailbox::mailbox;
+use crate::mailbox::{Outlet, mailbox};
 use crate::meters::Meters;
 use crate::progress::Progress;
 use crate::receiver::Receiver;
 use crate::recovery;
-use crate::report::Delivery;
+use crate::report::{Delivery, Order};
 use crate::router::{Router, RouterParts};
 use crate::shared::{DrainMode, Shared};
 use crate::stage::{self, HowEnded, StageEnd, StageFailure};
@@ -203,7 +203,7 @@ impl Dispatcher {
                 Workers::Elsewhere => DrainMode::Received,
             },
         })?;
-        let sink = start_sink(&config, &to_finaliser, &set, &shared, clock)?;
+        let sink = start_sink(&config, &to_finaliser, &to_router, &set, &shared, clock)?;
         let receiver =
             Receiver::new(arrivals, to_finaliser, to_router, archive.spool().to_owned(), Arc::clone(&progress), clock);
         let router = RouterParts {
@@ -339,6 +339,7 @@ struct LegacySink {
 fn start_sink(
     config: &DispatcherConfig,
     finaliser: &Sender<Delivery>,
+    router: &Outlet<Order>,
     set: &Arc<InFlightSet>,
     shared: &Arc<Shared>,
     clock: Clock,
@@ -352,8 +353,8 @@ fn start_sink(
         ..defaults
     };
     let (decoders, undecoded) = unbounded();
-    let (set, shared) = (Arc::clone(set), Arc::clone(shared));
-    let socket = Sink::bind(SinkParts { endpoint, options, decoders, set, shared, clock })?;
+    let (router, set, shared) = (router.clone(), Arc::clone(set), Arc::clone(shared));
+    let socket = Sink::bind(SinkParts { endpoint, options, decoders, router, set, shared, clock })?;
     Ok(Some(LegacySink { socket, undecoded, finaliser: finaliser.clone() }))
 }
 

@@ -161,6 +161,8 @@ pub enum Order {
     Adopted(Vec<Work>),
     /// These of the legacy wire are out since before this process began, with their workers.
     AdoptedLegacy(Vec<(LeaseId, WorkerKey)>),
+    /// The result of this lease of the legacy wire is here.
+    Brought(LeaseId),
     /// A command ended these leases: nobody works on them any longer.
     Revoked {
         /// The leases.

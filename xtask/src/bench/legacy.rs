@@ -89,7 +89,9 @@ fn rate(
 fn wait_until_stored(server: &Server, tasks: u32, began: Instant) -> Result<String> {
     loop {
         let page = server.page("/metrics")?;
-        if page.lines().any(|line| line == format!("dispatcher_tasks{{state=\"done\"}} {tasks}")) {
+        // Counts of the database are some seconds old there; this one is counted at each commit.
+        let stored = page.lines().find_map(|line| line.strip_prefix("dispatcher_durable_seconds_count "));
+        if stored.and_then(|stored| stored.parse().ok()).is_some_and(|stored: u32| stored >= tasks) {
             return Ok(page);
         }
         if began.elapsed() > TOO_LONG {

@@ -101,6 +101,25 @@ fn who_does_not_read_keeps_its_place_and_is_answered_when_it_does() {
     assert_eq!(tick(&mut desk, 3), []);
 }
 
+// Rules S1, D1.
+#[test]
+fn whose_result_is_here_has_room_for_another_task_before_it_is_decided() {
+    let mut desk = desk();
+    for task in 1..=2 {
+        ask(&mut desk, A, "a", 0);
+        desk.sent(A, "html", lease(task), 50, TimeMs(0));
+    }
+    ask(&mut desk, A, "a", 0);
+    assert_eq!(desk.next_taker("html", 1), None);
+    desk.brought(lease(1));
+    assert_eq!(desk.next_taker("html", 1), Some(A));
+    desk.departed(A, TimeMs(10));
+    assert_eq!((desk.awaited(), desk.unread), (1, 0), "what was brought is still to be decided");
+    assert!(tick(&mut desk, 90_000).len() == 1, "and is not lost with its worker");
+    desk.over(lease(1));
+    assert_eq!(desk.awaited(), 0);
+}
+
 // Case F31.
 #[test]
 fn bytes_on_their_way_are_bounded_and_a_single_task_always_fits() {

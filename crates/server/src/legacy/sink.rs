@@ -8,6 +8,8 @@
 
 use super::decode::Undecoded;
 use crate::clock::Clock;
+use crate::mailbox::Outlet;
+use crate::report::Order;
 use crate::shared::Shared;
 use crate::stage::StageFailure;
 use bytes::Bytes;
@@ -23,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 /// Bytes of results that are held at once, from their arrival to their commit. A single one may be larger.
-const HELD_MAX: u64 = 64 * 1024 * 1024;
+const HELD_MAX: u64 = 32 * 1024 * 1024;
 /// What a permit stands for, in bytes.
 const PERMIT: u64 = 1024;
 /// How often it is looked whether the router has ended.
@@ -47,6 +49,7 @@ pub(crate) struct SinkParts {
     pub(crate) endpoint: Endpoint,
     pub(crate) options: PullOptions,
     pub(crate) decoders: Sender<Undecoded>,
+    pub(crate) router: Outlet<Order>,
     pub(crate) set: Arc<InFlightSet>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) clock: Clock,
@@ -126,6 +129,10 @@ async fn take(
     let reply = Reply::by_worker(result.task, &result.worker, service);
     let receipt = is_placed.then(|| parts.set.receipt(reply)).flatten();
     crate::hooks::pass("sunk");
+    if let Some(lease) = parts.set.given_to_worker(reply) {
+        // The router ends first, and then nobody is to be given anything.
+        let _ = parts.router.send(Order::Brought(lease));
+    }
     let permits = u32::try_from(result.size().min(HELD_MAX).div_ceil(PERMIT)).unwrap_or(u32::MAX).max(1);
     let Ok(held) = Arc::clone(held).acquire_many_owned(permits).await else {
         return Err(StageFailure::System("the sink's own count of bytes is gone".to_owned()));

@@ -28,6 +28,7 @@ impl Router {
             Order::AdoptedLegacy(leases) => {
                 leases.into_iter().for_each(|(lease, worker)| self.legacy.adopted(lease, worker, now));
             }
+            Order::Brought(lease) => self.legacy.brought(lease),
             Order::Revoked { leases, why } => return self.revoked(leases, &why),
             Order::Drain => return self.drain(),
             Order::GiveBack(service) => return self.give_back(|work| work.task.service == service),
