@@ -20,7 +20,9 @@ pub fn give_large_pieces_back() {
     }
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_default();
+    // By its own path, so that it keeps the name by which people find it in lists of processes.
+    let Ok(program) = std::env::current_exe() else { return };
     // It returns only where nothing came of it; then all goes on as it is.
-    let why = Command::new("/proc/self/exe").arg0(name).args(args).env(KNOB, LARGE).exec();
+    let why = Command::new(program).arg0(name).args(args).env(KNOB, LARGE).exec();
     tracing::debug!("freed memory is not given back at once: {why}");
 }
