@@ -118,7 +118,7 @@ impl Finaliser {
     fn attributed(&mut self, reply: LegacyReply, lease: LeaseId) -> Result<(), StageFailure> {
         let cap = self.services.iter().find(|known| known.id == reply.service).map(|known| known.settings.result_cap);
         match reply.said {
-            Err(why) => self.unusable_legacy(lease, why),
+            Err(why) => self.unusable_legacy(Reply::by_worker(reply.task, &reply.worker, reply.service), why),
             Ok(said) => {
                 let now = self.now();
                 let (worker, receipt, held) = (WorkerKey::legacy(&reply.worker), reply.receipt, Some(reply.held));
@@ -143,10 +143,10 @@ impl Finaliser {
     }
 
     /// A reply that is no result: its task stays in flight for the reaper, and a usable one may still come (rules R1, R8).
-    fn unusable_legacy(&mut self, lease: LeaseId, why: Message) -> Result<(), StageFailure> {
-        tracing::debug!(%lease, "a reply of the legacy wire that is no result: {}", why.details);
-        let now = self.now();
-        match self.parts.set.answered(lease, NoResult::Unusable(why), now) {
+    fn unusable_legacy(&self, reply: Reply<'_>, why: Message) -> Result<(), StageFailure> {
+        tracing::debug!(task = reply.task.0, "a reply of the legacy wire that is no result: {}", why.details);
+        // Without a token it may be that of an earlier attempt, so the deadline stays.
+        match self.parts.set.answered(reply, NoResult::Unusable(why), self.now()) {
             // Who ends now does not wait for it any longer (rule S1).
             Answered::Waits(lease) | Answered::DueAtOnce(lease) => {
                 self.order(Order::Answer { lease, word: AckWord::Refused, why: None })

@@ -181,6 +181,9 @@ fn a_usable_reply_after_one_that_was_no_result_is_accepted() {
     let cortex = Cortex::join(&place, "w");
     let (task, _) = cortex.task();
     cortex.bring(task, b"");
+    // Its worker is told nothing, and its task waits for its time limit.
+    cortex.ask();
+    assert_eq!(cortex.hear().0, "0");
     cortex.bring(task, &archive("Info:a:b c\n"));
     wait_until("it is done", || is_over(&place, 1));
     assert_eq!(place.story(1).results[0].status, Status::NoProblem);
