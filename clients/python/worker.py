@@ -57,10 +57,10 @@ class Worker:
             while self.holds() or self.busy or not self.stopping:
                 limit = self.task.get("until", self.beat_at)
                 ready = dict(poller.poll(1 + 1000 * max(0, min(self.beat_at, limit) - time.monotonic())))
-                if monitor in ready:
-                    return bool(self.welcome)
                 if self.wake[0] in ready and b"e" in os.read(self.wake[0], 99):
                     self.task_ended()
+                if monitor in ready:
+                    return bool(self.welcome)
                 if self.socket in ready:
                     _, header, *bodies = self.socket.recv_multipart()
                     self.heard(json.loads(header), bodies)

@@ -6,15 +6,21 @@ use crate::exit::{self, Exit};
 use anyhow::Context;
 use dispatcher_store::sqlite::{SqliteOptions, SqliteStore};
 use dispatcher_store::{ErrorClass, StoreError};
+use rustix::process::{Pid, test_kill_process};
 use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The folder's name below a results folder.
 pub const STATE: &str = ".dispatcher";
 
 /// The database's name in the state folder.
 const DATABASE: &str = "dispatcher.db";
+
+/// How long the lock of a dead process is waited for, and how often it is tried.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A state folder.
 #[derive(Clone, Debug)]
@@ -95,12 +101,22 @@ impl StateDir {
         self.0.join("socket")
     }
 
-    /// Takes the lock, or says who has it.
+    /// Takes the lock, or says who has it. One that a dead process seems to have is waited for a little: a child that it was
+    /// just starting when it was killed still has it for a moment.
     pub fn lock(&self) -> anyhow::Result<Lock> {
         // The folder itself is locked: a file in it could be removed, and then two processes would each have a lock.
         let folder = File::open(&self.0)?;
         let note = self.process_note();
-        match folder.try_lock() {
+        let until = Instant::now() + LOCK_PATIENCE;
+        let taken = loop {
+            match folder.try_lock() {
+                Err(TryLockError::WouldBlock) if !self.is_owner_alive() && Instant::now() < until => {
+                    std::thread::sleep(LOCK_PAUSE);
+                }
+                taken => break taken,
+            }
+        };
+        match taken {
             Ok(()) => {
                 std::fs::write(note, format!("{}\n", std::process::id()))?;
                 Ok(Lock(folder))
@@ -118,6 +134,16 @@ impl StateDir {
             }
             Err(TryLockError::Error(e)) => Err(e).context("cannot lock the state folder"),
         }
+    }
+
+    /// Whether the process that took the lock last lives, as far as can be seen from here.
+    fn is_owner_alive(&self) -> bool {
+        let pid = self.process().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+        pid.is_none_or(|pid| match std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) {
+            // Dead and not waited for yet is dead.
+            Ok(stat) => !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+            Err(_) => test_kill_process(pid).is_ok(),
+        })
     }
 
     fn process_note(&self) -> PathBuf {

@@ -153,6 +153,11 @@ fn workers_killed_stopped_and_terminated_at_random_cost_attempts_and_no_task() {
         let n = dice.upto(4) - 1;
         let before = farm.ends().len();
         wait_until("something has ended since", || farm.ends().len() > before || farm.count("ready") == 0);
+        let name = format!("w{n}");
+        let is_it = |w: &Value| w["name"] == name.as_str() && w["connected"] == true;
+        let is_there = || farm.look(&["workers"]).as_array().unwrap().iter().any(is_it);
+        // One that is just starting would die of the signal.
+        wait_until("it is there", is_there);
         let worker = workers[usize::try_from(n).unwrap()].take().unwrap();
         let how = dice.upto(3);
         println!(
@@ -163,9 +168,7 @@ fn workers_killed_stopped_and_terminated_at_random_cost_attempts_and_no_task() {
             1 => worker.kill_tree(),
             2 => {
                 worker.signal(Signal::STOP);
-                let name = format!("w{n}");
-                let is_it = |w: &Value| w["name"] == name.as_str() && w["connected"] == true;
-                wait_until("it is missed", || !farm.look(&["workers"]).as_array().unwrap().iter().any(is_it));
+                wait_until("it is missed", || !is_there());
                 worker.signal(Signal::CONT);
                 worker.signal(Signal::TERM);
                 worker.end();
