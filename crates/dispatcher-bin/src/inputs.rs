@@ -84,6 +84,8 @@ pub struct Folder {
     pub dir: PathBuf,
     /// Folders in it that are passed by.
     pub skip: Vec<PathBuf>,
+    /// Services whose results lie beside their inputs, as `SERVICE.zip` or `SERVICE.sandbox-ID.zip`: they are no inputs.
+    pub beside: Vec<String>,
     /// Whether each folder is gone through by name, and so held in memory, or as the disk has it.
     pub by_name: bool,
     /// The priority of what is found.
@@ -95,11 +97,12 @@ impl Folder {
     pub fn walk(&self) -> impl Iterator<Item = walkdir::Result<DirEntry>> + Send + use<> {
         let walk = WalkDir::new(&self.dir).min_depth(1);
         let walk = if self.by_name { walk.sort_by_file_name() } else { walk };
-        let skip = self.skip.clone();
+        let (skip, beside) = (self.skip.clone(), self.beside.clone());
         // Neither the results of this work nor the state of another, whose results may be the inputs here.
         walk.into_iter().filter_entry(move |entry| {
             let is_state = entry.depth() == 1 && entry.file_name() == STATE;
-            !is_state && !skip.iter().any(|skip| entry.path() == skip)
+            let is_result = || entry.file_type().is_file() && is_result_beside(entry.file_name().as_bytes(), &beside);
+            !is_state && !skip.iter().any(|skip| entry.path() == skip) && !is_result()
         })
     }
 
@@ -108,6 +111,17 @@ impl Folder {
         let (dir, priority) = (self.dir.clone(), self.priority);
         self.walk().map(move |entry| Ok(seen(&dir, priority, entry)))
     }
+}
+
+/// Whether a file has the name of a result of one of these services.
+fn is_result_beside(name: &[u8], services: &[String]) -> bool {
+    services.iter().any(|service| {
+        let rest = name.strip_prefix(service.as_bytes()).and_then(|rest| rest.strip_suffix(b".zip"));
+        rest.is_some_and(|rest| {
+            let id = rest.strip_prefix(b".sandbox-").filter(|id| !id.is_empty());
+            rest.is_empty() || id.is_some_and(|id| id.iter().all(u8::is_ascii_digit))
+        })
+    })
 }
 
 fn seen(dir: &Path, priority: i32, entry: walkdir::Result<DirEntry>) -> Seen {

@@ -308,7 +308,8 @@ fn without_files(wanted: Choice, layers: &Figment) -> anyhow::Result<Choice> {
     let said = ["results", "layout"].into_iter().find(|name| settings::is_said(layers, name));
     match said {
         Some(name) => Err(Exit::usage(format!(
-            "--{name} says something of result files, and this state has none: leave it out; `dispatcher export` makes files"
+            "--{name} says something of result files, and this state has none since its first start: leave it out, for \
+             `dispatcher export` makes files of what it has, or begin a new state folder with --state"
         ))),
         None => Ok(wanted),
     }

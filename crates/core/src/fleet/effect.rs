@@ -221,6 +221,8 @@ pub enum NoiseKind {
     Malformed,
     /// A message before `hello`.
     NoHello,
+    /// A request of the legacy wire where nobody takes its results: `legacy_results` is off.
+    NotServed,
     /// A version that is not spoken here.
     Version,
     /// A token that was not signed here.

@@ -13,7 +13,7 @@ use crate::control::{actor, settle};
 use crate::exit::Exit;
 use crate::inputs::{BATCH, Folder, Imported, List, Seen, Target, import as import_all};
 use crate::run::now;
-use crate::settings::{self, Settings};
+use crate::settings::{self, ArchiveKind, LayoutKind, Settings};
 use crate::signals::Stop;
 use crate::state::{StateDir, store_error};
 use crate::views::{event_loop, told};
@@ -95,7 +95,8 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<u8> {
         let fast = SqliteOptions { durability: Durability::Normal, ..SqliteOptions::default() };
         let (state, store) = open_or_make(&args.at.state, fast).await?;
         settle(&state, &store).await?;
-        let folder = Folder { skip: skipped(&state, &dir)?, dir, by_name: false, priority: args.priority };
+        let (skip, beside) = (skipped(&state, &dir)?, beside(args, &state, &store).await?);
+        let folder = Folder { skip, beside, dir, by_name: false, priority: args.priority };
         let (service, made_service) = service(args, &state, &store).await?;
         let root = folder.dir.as_os_str().as_bytes();
         let to = Target {
@@ -157,6 +158,8 @@ fn skipped(state: &StateDir, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
         )));
     }
     let results = match crate::archive::read(state)? {
+        // They lie beside their inputs, and each is told by its name.
+        Some(choice) if choice.layout == LayoutKind::Cortex => return Ok(vec![state.path().to_owned()]),
         Some(choice) => choice.results,
         // Where they will go, if nobody says otherwise.
         None => {
@@ -175,6 +178,18 @@ fn skipped(state: &StateDir, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     Ok(vec![state.path().to_owned(), results])
+}
+
+/// Services whose results lie beside the inputs.
+async fn beside(args: &ImportArgs, state: &StateDir, store: &dyn Store) -> anyhow::Result<Vec<String>> {
+    let choice = crate::archive::read(state)?;
+    if !choice.is_some_and(|choice| choice.kind == ArchiveKind::Files && choice.layout == LayoutKind::Cortex) {
+        return Ok(Vec::new());
+    }
+    let mut services: Vec<String> =
+        store.services().await.map_err(|e| store_error(&e))?.into_iter().map(|service| service.name).collect();
+    services.push(args.service.clone());
+    Ok(services)
 }
 
 /// The service, made where it is missing. Whether it was is told.

@@ -9,7 +9,7 @@ use dispatcher_core::id::{CorpusId, EntryName, ServiceId, TaskId};
 use dispatcher_core::wire::PART_RESULT;
 use dispatcher_store::archive::{Archive, ArchiveError, Checked};
 use dispatcher_store::{Corpus, PartRef, Publication, Store, TaskFilter, TaskRow};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -36,6 +36,8 @@ pub struct Results<'a> {
     /// Results of tasks from the first of them on.
     standing: VecDeque<Publication>,
     after: Option<TaskId>,
+    /// Names that were given out. In the layouts of ours each task has a name of its own, so they are not remembered.
+    given: HashSet<EntryName>,
 }
 
 /// One of them.
@@ -80,7 +82,16 @@ impl<'a> Results<'a> {
             tasks: VecDeque::new(),
             standing: VecDeque::new(),
             after: Some(TaskId(0)),
+            given: HashSet::new(),
         })
+    }
+
+    /// Why a result cannot have its name: another one of this export has it. In the layout of CorTeX a folder has one.
+    pub fn taken(&mut self, name: &EntryName) -> Option<String> {
+        if self.layout != Some(LayoutKind::Cortex) || self.given.insert(name.clone()) {
+            return None;
+        }
+        Some(format!("another result is called {name} already: with --layout mirror each has a name of its own"))
     }
 
     /// The next task that is meant, with its part; `None` beside it where it has no such part.

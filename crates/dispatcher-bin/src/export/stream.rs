@@ -28,6 +28,10 @@ fn write_tar(mut results: Results<'_>, to: &mut impl Write) -> anyhow::Result<Re
             report.without += 1;
             continue;
         };
+        if let Some(why) = results.taken(&found.name) {
+            report.fault(task, &why);
+            continue;
+        }
         match results.stream(&mut found, to, front_of).map_err(closed)? {
             Written::Whole(bytes) => {
                 let rest = usize::try_from(padded(bytes) - bytes).unwrap_or(0);

@@ -31,6 +31,10 @@ pub fn export(mut results: Results<'_>, out: &Path) -> anyhow::Result<Report> {
             report.fault(task, &format!("no file can be named {}: {why}", found.name));
             continue;
         }
+        if let Some(why) = results.taken(&found.name) {
+            report.fault(task, &why);
+            continue;
+        }
         let path = out.join(OsStr::from_bytes(&found.name.0));
         if is_there(&path, &found) {
             report.already += 1;

@@ -136,7 +136,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("state")).unwrap();
         std::fs::write(dir.path().join("state/b"), b"").unwrap();
         let skip = vec![dir.path().join("state")];
-        let folder = Folder { dir: dir.path().to_owned(), skip, by_name: true, priority: 7 };
+        let folder = Folder { dir: dir.path().to_owned(), skip, beside: Vec::new(), by_name: true, priority: 7 };
         let listed: Vec<Seen> = List::new(names, ends_with, &folder).unwrap().map(Result::unwrap).collect();
         let walked: Vec<Seen> = folder.seen().map(Result::unwrap).filter(|seen| *seen != Seen::Folder).collect();
         // What a list finds is what a walk finds, times and sizes included.

@@ -29,7 +29,7 @@ pub struct Tree {
 impl Tree {
     /// The inputs, by name.
     pub fn inputs(&self) -> Folder {
-        Folder { dir: self.dir.clone(), skip: vec![self.out.clone()], by_name: true, priority: 0 }
+        Folder { dir: self.dir.clone(), skip: vec![self.out.clone()], beside: Vec::new(), by_name: true, priority: 0 }
     }
 
     /// Tells two inputs that would have one result, before anything runs. Without an extension each result has its

@@ -188,6 +188,29 @@ fn results_lie_beside_their_inputs_where_existing_tools_look_for_them() {
     let place = farm.inputs().join("1234/1234.0001/echo.zip");
     wait_until("it is in its place", || place.exists());
     assert_eq!(std::fs::read(place).unwrap(), result);
+    // The same import again takes no result for an input, and with new papers beside the old ones only these.
+    farm.input("1234/1234.0002/1234.0002.zip", b"another");
+    farm.import(&[]);
+    assert_eq!(farm.count_all(&["ready", "leased", "done"]), 2);
     server.end();
     farm.assert_healthy();
+}
+
+// Rule G8.
+#[test]
+fn results_that_would_have_one_name_are_told_and_the_first_one_stays() {
+    let farm = Farm::with_many(3, 3_000);
+    farm.import(&[]);
+    let server = farm.serve();
+    let worker = farm.worker("w1", "cat {input}", &[]);
+    farm.wait_until_all_over();
+    for args in [["export", "--layout", "cortex", "--out", "tree"], ["export", "--layout", "cortex", "--tar", "tar"]] {
+        let said = farm.said(1, &args);
+        assert!(said.contains("already"), "{said}");
+    }
+    let files = walkdir::WalkDir::new(farm.path().join("tree")).into_iter().map(Result::unwrap);
+    assert_eq!(files.filter(|entry| entry.file_type().is_file()).count(), 1);
+    worker.signal(Signal::TERM);
+    ended(worker);
+    server.end();
 }

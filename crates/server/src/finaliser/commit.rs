@@ -189,7 +189,8 @@ impl Finaliser {
             }
             Answer::DeadLettered { .. } => {
                 self.parts.progress.ended(Status::Fatal, None);
-                self.names.remove(&lease.task);
+                // What the last attempt brought beside its cause is published like a result (rule R5).
+                self.to_publish(lease, Status::Fatal, parts_of(&record));
             }
             Answer::Refused { .. } => self.parts.progress.ended(Status::Fatal, None),
             Answer::Noted | Answer::Superseded { .. } | Answer::Stale | Answer::Cancelled | Answer::Unknown => {
@@ -213,25 +214,24 @@ impl Finaliser {
         if repeat {
             return Ok(());
         }
-        let place = parts.first().map(|part| part.place.clone());
-        let entry = self.names.remove(&lease.task).or(place).unwrap_or(EntryName(Vec::new()));
         self.parts.progress.ended(*status, replaced.map(|stood| stood.status));
         self.parts.progress.stored(parts.iter().map(|part| part.length).sum());
         if replaced.is_some() || lease.run > Run::FIRST {
             // What waits for its place and lost it meanwhile is not published any more.
             self.publishing.retain(|waiting| waiting.lease.task != lease.task);
         }
-        if !parts.iter().any(PartRef::is_to_be_placed) {
-            return Ok(());
-        }
-        self.publishing.push_back(Publication {
-            lease: *lease,
-            entry,
-            status: *status,
-            parts: parts.clone(),
-            published: false,
-        });
+        self.to_publish(*lease, *status, parts);
         Ok(())
+    }
+
+    /// What stands gets its place after those that were committed before it.
+    fn to_publish(&mut self, lease: LeaseId, status: Status, parts: &[PartRef]) {
+        let place = parts.first().map(|part| part.place.clone());
+        let entry = self.names.remove(&lease.task).or(place).unwrap_or(EntryName(Vec::new()));
+        if parts.iter().any(PartRef::is_to_be_placed) {
+            let parts = parts.to_vec();
+            self.publishing.push_back(Publication { lease, entry, status, parts, published: false });
+        }
     }
 
     /// Forgets staged parts that did not win. What stays is swept at the next start.

@@ -183,6 +183,13 @@ impl Router {
         let now = self.now();
         self.parts.shared.noise.fetch_add(1, Ordering::Relaxed);
         if let Some(line) = self.noise.count(kind, now) {
+            if kind == NoiseKind::NotServed {
+                tracing::warn!(
+                    count = line.count,
+                    "existing CorTeX workers ask for tasks here and get none: say with --legacy-results where their results come"
+                );
+                return;
+            }
             tracing::warn!(?kind, count = line.count, "messages that could not be taken as they were");
         }
     }

@@ -34,7 +34,7 @@ impl Router {
             }
         };
         if self.parts.legacy.is_none() {
-            self.count_noise(NoiseKind::NoHello);
+            self.count_noise(NoiseKind::NotServed);
             return self.act_legacy(vec![LegacyEffect::SayNothingNow { peer }]);
         }
         let identity = self.socket.identity(peer).cloned().unwrap_or_default();

@@ -206,6 +206,20 @@ fn a_retryable_cause_brings_the_task_back_at_once() {
     assert_eq!(story.results.last().unwrap().status, Status::NoProblem);
 }
 
+// Rule R5.
+#[test]
+fn what_the_last_attempt_brought_beside_its_cause_is_in_its_place() {
+    let service = ServiceSettings { budget: 1, ..ServiceSettings::default() };
+    let place = Place::start(Setup { service, ..setup(1) });
+    let cortex = Cortex::join(&place, "w");
+    let (task, _) = cortex.task();
+    let brought = archive("Fatal:oom:shed at 3 GB\nInfo:cortex:retryable\n");
+    cortex.bring(task, &brought);
+    wait_until("it is in its place", || place.summary().unpublished == 0 && is_over(&place, 1));
+    assert_eq!((place.story(1).task.state, place.count(TaskState::Dead)), (TaskState::Dead, 1));
+    assert_eq!(std::fs::read(place.out().join("000000")).unwrap(), brought);
+}
+
 // Rules C2, C11, L3, X2.
 #[test]
 fn a_late_result_of_a_worker_that_was_given_up_is_kept() {
