@@ -456,11 +456,14 @@ impl WorkerKey {
     }
 }
 
+/// How the names of workers begin whose sockets have no identity.
+pub const NAMELESS: &str = "anonymous-";
+
 /// The name of a worker that asks: its socket's identity. Where it set none the library made one up, which begins with a
 /// NUL; results of such a worker are taken for the newest attempt (rule C11).
 fn worker_of(identity: &[u8], peer: PeerId) -> WorkerKey {
     if identity.first().is_none_or(|first| *first == 0) {
-        return WorkerKey::legacy(&format!("anonymous-{}", peer.0));
+        return WorkerKey::legacy(&format!("{NAMELESS}{}", peer.0));
     }
     WorkerKey::legacy(&text::clean_line(identity, text::NAME_MAX).text)
 }

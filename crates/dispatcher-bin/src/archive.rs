@@ -2,7 +2,7 @@
 //!
 //! Owns the note in the state folder that says so. A folder without one belongs to a `run`, whose results lie around it.
 
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::run::archive_of;
 use crate::settings::{ArchiveKind, LayoutKind};
 use crate::state::StateDir;
@@ -10,7 +10,7 @@ use anyhow::Context;
 use dispatcher_server::ResultNames;
 use dispatcher_store::Doomed;
 use dispatcher_store::archive::{
-    Archive, FileArchive, FileArchiveOptions, Layout, NoArchive, PackArchive, PackOptions,
+    Archive, ArchiveError, FileArchive, FileArchiveOptions, Layout, NoArchive, PackArchive, PackOptions,
 };
 use dispatcher_worker::exec::ResultNaming;
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,13 @@ pub fn choose(state: &StateDir, wanted: &Choice, packs: PackOptions) -> anyhow::
         Some(_) => {}
         None => write(&state.archive_note(), wanted)?,
     }
-    open_choice(state, wanted, packs)
+    open_choice(state, wanted, packs).map_err(|error| match error.downcast_ref() {
+        Some(ArchiveError::Full { place }) => {
+            let why = format!("no space is left for results in {place}: free some and start it again; nothing is lost");
+            Exit::with(exit::STORE_LOST, why)
+        }
+        _ => error,
+    })
 }
 
 fn disagreement(had: &Choice) -> String {

@@ -322,6 +322,8 @@ impl Finaliser {
 /// Whether a record makes somebody wait (rule D2: hand-outs and begins alone close a batch only in time).
 const fn urgency(record: &Record) -> Urgency {
     match record {
+        // A worker without a token is known by this note alone: the sooner it is written the less a kill can forget.
+        Record::HandedOut { began: true, .. } => Urgency::Prompt,
         Record::HandedOut { .. } | Record::Began { .. } | Record::Published { .. } => Urgency::Relaxed,
         _ => Urgency::Prompt,
     }

@@ -17,6 +17,7 @@ pub use sandbox::{Doomed, Pair, TaskEnd};
 
 use dispatcher_core::claim::Standing;
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, Run, ServiceId, TaskId, WorkerKey};
+use dispatcher_core::legacy::NAMELESS;
 use dispatcher_core::lookup::CorpusKind;
 use dispatcher_core::report::{Ending, Message, Origin, Status};
 use dispatcher_core::time::{SpanMs, TimeMs};
@@ -341,14 +342,24 @@ pub struct Trail {
 impl Trail {
     /// The attempt that a reply of `worker` belongs to (rule C11): the newest one given to that worker, else the newest of
     /// all.
+    ///
+    /// None where that would be a guess across runs: of a worker that no attempt names, a task of a later run may get the
+    /// result of an earlier one, whose hand-out a kill has forgotten (rule C6). Workers without a name of their own are
+    /// the exception, for their results never name them.
     #[must_use]
-    pub fn attempt_of(&self, worker: &str) -> LeaseId {
-        let given = |attempt: &&AttemptFacts| attempt.worker.as_ref().is_some_and(|key| key.name == worker);
-        self.attempts.iter().rev().find(given).map_or(self.newest, |attempt| LeaseId {
-            task: self.newest.task,
-            run: attempt.run,
-            epoch: attempt.epoch,
-        })
+    pub fn attempt_of(&self, worker: &str) -> Option<LeaseId> {
+        let named = |attempt: &&AttemptFacts| attempt.worker.as_ref().is_some_and(|key| key.name == worker);
+        let attempt = |given: &AttemptFacts| LeaseId { task: self.newest.task, run: given.run, epoch: given.epoch };
+        if let Some(given) = self.attempts.iter().rev().find(named) {
+            return Some(attempt(given));
+        }
+        let nameless = |key: &WorkerKey| key.is_legacy() && key.name.starts_with(NAMELESS);
+        let may_be_meant = self.newest.run == Run::FIRST
+            || self
+                .attempts
+                .last()
+                .is_some_and(|last| last.run == self.newest.run && last.worker.as_ref().is_some_and(nameless));
+        may_be_meant.then_some(self.newest)
     }
 
     /// Workers that may still bring a result of an earlier run and could not be told apart from one of this run (rule L8):

@@ -114,6 +114,13 @@ pub fn decode_result(frames: Vec<Bytes>) -> Result<LegacyResult, LegacyError> {
     })
 }
 
+/// Whether a worker's socket with this identity can name itself in its results. One without an identity, which then has one
+/// that was made up and begins with a NUL, cannot, and need not.
+#[must_use]
+pub fn is_name(identity: &Bytes) -> bool {
+    identity.first().is_none_or(|first| *first == 0) || name(identity, "worker").is_ok()
+}
+
 fn name<'a>(frame: &'a Bytes, of: &'static str) -> Result<&'a str, LegacyError> {
     let text = std::str::from_utf8(frame).ok().filter(|text| !text.is_empty() && text.len() <= NAME_MAX);
     text.ok_or(LegacyError::Name { of })
@@ -151,6 +158,17 @@ mod tests {
         assert!(decode_request(&frames(&[&long[1..]])).is_ok());
         assert_eq!(decode_request(&[]), Err(LegacyError::Frames { frames: 0 }));
         assert_eq!(decode_request(&frames(&[b"a", b"b"])), Err(LegacyError::Frames { frames: 2 }));
+    }
+
+    // Rules W1, W5.
+    #[test]
+    fn an_identity_that_no_result_could_name_is_told_apart() {
+        for good in [&b"host:html:1"[..], b"", b"\0\x01\x02\x03\xff"] {
+            assert!(is_name(&Bytes::copy_from_slice(good)), "{good:?}");
+        }
+        for bad in [&b"\xff\xfe"[..], &[b'm'; NAME_MAX + 1]] {
+            assert!(!is_name(&Bytes::copy_from_slice(bad)), "{bad:?}");
+        }
     }
 
     // Rule W1.

@@ -91,6 +91,10 @@ fn into_file(
 ) -> anyhow::Result<Report> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let cannot = || format!("cannot write {}", path.display());
+    // A file appears there in place of what there is: of a device, a pipe or a link that is never meant.
+    if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
+        return Err(Exit::usage(format!("{} is no file: name one, or `-` for standard output", path.display())));
+    }
     let mut file = tempfile::Builder::new().prefix(".dispatcher-export-").tempfile_in(folder).with_context(cannot)?;
     let report = {
         let mut buffered = BufWriter::new(&mut file);

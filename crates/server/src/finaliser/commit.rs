@@ -11,7 +11,7 @@ use crate::stage::StageFailure;
 use dispatcher_core::batch::Urgency;
 use dispatcher_core::claim::Standing;
 use dispatcher_core::id::{EntryName, LeaseId, Run};
-use dispatcher_core::in_flight::Receipt;
+use dispatcher_core::in_flight::{LeaseState, Receipt};
 use dispatcher_core::reap::Taken;
 use dispatcher_core::report::{Ending, Message, Origin, Severity, Status};
 use dispatcher_core::slot::Settlement;
@@ -176,6 +176,11 @@ impl Finaliser {
             return if reported { self.answer(&record, &answer) } else { Ok(()) };
         };
         self.awaited.remove(&lease);
+        // A reply of the legacy wire may be for a claim that no worker was given yet: it goes to nobody any more.
+        let of_legacy = matches!(&record, Record::Result { worker, .. } if worker.is_legacy());
+        if of_legacy && self.parts.set.lease_state(lease) == LeaseState::Unknown && is_the_end(&answer) {
+            self.order(Order::Revoked { leases: vec![lease], why: "the task has its result".to_owned() })?;
+        }
         self.parts.set.settle(lease, &settlement, now);
         self.needs_no_place(lease);
         if let Some(limit) = self.limit.as_mut().filter(|_| is_the_end(&answer)) {

@@ -100,14 +100,11 @@ impl Finaliser {
                 Some(trail) if trail.service != reply.service => {
                     tracing::debug!(task = reply.task.0, "a result that names another service than its task");
                 }
-                Some(trail) => {
-                    let lease = trail.attempt_of(&reply.worker);
-                    self.attributed(reply, lease)?;
-                }
                 // The store counts what it does not know (rule C7).
-                None => {
+                found => {
                     let nothing = LeaseId { task: reply.task, run: Run(0), epoch: Epoch::NONE };
-                    self.attributed(reply, nothing)?;
+                    let lease = found.and_then(|trail| trail.attempt_of(&reply.worker));
+                    self.attributed(reply, lease.unwrap_or(nothing))?;
                 }
             }
         }

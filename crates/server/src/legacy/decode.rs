@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
 use dispatcher_core::id::{ServiceId, TaskId};
 use dispatcher_core::in_flight::Receipt;
-use dispatcher_core::report::{Log, LogReader, Message, Severity};
+use dispatcher_core::report::{Log, LogReader, Message, Severity, Status};
 use dispatcher_core::time::TimeMs;
 use dispatcher_core::wire::{PART_RESULT, PartSpec};
 use sha2::{Digest, Sha256};
@@ -93,11 +93,24 @@ fn read_log(file: &[u8]) -> Result<Log, Message> {
     let mut piece = [0; PIECE];
     loop {
         match log.read(&mut piece) {
+            Ok(0) if log.limit() == 0 => return Ok(cut(reader.finish())),
             Ok(0) => return Ok(reader.finish()),
             Ok(n) => reader.push(piece.get(..n).unwrap_or_default()),
             Err(e) => return Err(unreadable(&format!("its {LOG_NAME}: {e}"))),
         }
     }
+}
+
+/// A log whose end nobody has read: what it says there may be worse, so it is no good end.
+fn cut(mut log: Log) -> Log {
+    log.messages.push(Message {
+        severity: Severity::Error,
+        category: "dispatcher".to_owned(),
+        what: "log_cut".to_owned(),
+        details: format!("of the log {} MB were read; what lies beyond is not known", LOG_MAX / (1024 * 1024)),
+    });
+    log.status = log.status.max(Status::Error);
+    log
 }
 
 fn has_too_many_files(file: &[u8]) -> bool {
@@ -120,7 +133,6 @@ fn unusable(what: &str, details: &str) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dispatcher_core::report::Status;
     use proptest::prelude::*;
     use std::io::Write;
     use zip::ZipWriter;
@@ -205,10 +217,12 @@ mod tests {
 
     #[test]
     fn a_log_that_unpacks_to_more_than_a_log_is_read_up_to_a_limit() {
-        let mut log = b"Error:a:b\n".to_vec();
+        let mut log = b"Info:a:b\n".to_vec();
         log.resize(usize::try_from(LOG_MAX).unwrap() + 1000, b'\n');
         log.extend_from_slice(b"Fatal:c:d\n");
-        assert_eq!(said(&log).verdict, Reporting::Result(Status::Error));
+        let said = said(&log);
+        assert_eq!(said.verdict, Reporting::Result(Status::Error), "what lies beyond may be worse");
+        assert_eq!(said.messages.last().unwrap().what, "log_cut");
     }
 
     proptest! {

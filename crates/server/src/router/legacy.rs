@@ -15,7 +15,7 @@ use dispatcher_core::report::Ending;
 use dispatcher_core::session::PeerId;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::Record;
-use dispatcher_transport::legacy::{decode_request, encode_nothing_now, encode_task};
+use dispatcher_transport::legacy::{decode_request, encode_nothing_now, encode_task, is_name};
 use dispatcher_transport::link;
 use dispatcher_transport::socket::Sent;
 
@@ -38,6 +38,11 @@ impl Router {
             return self.act_legacy(vec![LegacyEffect::SayNothingNow { peer }]);
         }
         let identity = self.socket.identity(peer).cloned().unwrap_or_default();
+        // Its results could not name it.
+        if !is_name(&identity) {
+            self.count_noise(NoiseKind::Malformed);
+            return self.act_legacy(vec![LegacyEffect::SayNothingNow { peer }]);
+        }
         let (now, mut effects) = (self.now(), Vec::new());
         let is_known = self.legacy.worker_at(peer).is_some();
         if self.legacy.asked(peer, &identity, service, now, &mut effects) {

@@ -206,6 +206,26 @@ fn a_retryable_cause_brings_the_task_back_at_once() {
     assert_eq!(story.results.last().unwrap().status, Status::NoProblem);
 }
 
+// Rules C13, A1, A5.
+#[test]
+fn a_task_that_got_its_result_before_it_was_given_to_anybody_is_given_to_nobody() {
+    let place = Place::start(setup(3));
+    let (worker, stranger) = (Cortex::join(&place, "w"), Cortex::join(&place, "stranger"));
+    let (task, _) = worker.task();
+    // The others are claimed by now, and wait for a worker.
+    let others: Vec<i64> = (1..=3).filter(|id| *id != task).collect();
+    others.iter().for_each(|id| stranger.bring(*id, &archive("Info:a:b c\n")));
+    wait_until("they have their results", || others.iter().all(|id| is_over(&place, *id)));
+    worker.ask();
+    assert_eq!(worker.hear().0, "0");
+    worker.bring(task, &archive("Info:a:b c\n"));
+    wait_until("it is done", || is_over(&place, task));
+    for id in 1..=3 {
+        assert_eq!(place.story(id).attempts.len(), 1, "each attempt has one record");
+    }
+    place.assert_balance();
+}
+
 // Rule R5.
 #[test]
 fn what_the_last_attempt_brought_beside_its_cause_is_in_its_place() {
