@@ -24,6 +24,7 @@ mod worker;
 
 use clap::Parser;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn main() -> ExitCode {
     let command_line = cli::CommandLine::parse();
@@ -32,6 +33,10 @@ fn main() -> ExitCode {
         start_log();
     }
     match carry_out(&command) {
+        Ok(exit::ALL_USABLE) if UNTOLD.load(Ordering::Relaxed) => {
+            say_at_the_end("error: what was asked for could not be written to standard output".to_owned());
+            ExitCode::from(exit::SOME_NOT)
+        }
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             say_at_the_end(format!("error: {error:#}"));
@@ -88,10 +93,18 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// Prints a line of what was asked for; `false` where nobody reads any more.
+/// Set where a line of what was asked for could not be written, to a full disk say.
+static UNTOLD: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line of what was asked for; `false` where nobody reads any more. Who has read enough is no fault; a line that
+/// could not be written is, and the program ends with it.
 pub(crate) fn tell(line: &str) -> bool {
-    use std::io::Write;
-    writeln!(std::io::stdout().lock(), "{line}").is_ok()
+    use std::io::{ErrorKind, Write};
+    let told = writeln!(std::io::stdout().lock(), "{line}");
+    if told.as_ref().is_err_and(|e| e.kind() != ErrorKind::BrokenPipe) {
+        UNTOLD.store(true, Ordering::Relaxed);
+    }
+    told.is_ok()
 }
 
 /// Logs to standard error what `RUST_LOG` asks for; warnings by default.

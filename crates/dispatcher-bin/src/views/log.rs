@@ -4,6 +4,7 @@ use super::{event_loop, open, print_json, told, words};
 use crate::cli::StateArgs;
 use crate::exit;
 use clap::Args;
+use dispatcher_core::id::EntryName;
 use dispatcher_store::{Carve, Command, CommandId, CommandPage, CommandRow, Named, ServiceChange, Store, TaskFilter};
 
 /// Commands in one read.
@@ -68,7 +69,9 @@ pub fn line(row: &CommandRow) -> String {
             None => format!("{} changed", outcome.changed),
         },
     };
-    format!("{:>5}  {}  {}  {said}: {became}", row.id.0, words::time(row.at), row.actor)
+    // Names in it are anybody's: what would break the line or move the cursor shows as it is written.
+    let line = format!("{:>5}  {}  {}  {said}: {became}", row.id.0, words::time(row.at), row.actor);
+    EntryName(line.into_bytes()).to_string()
 }
 
 /// A command as it might be typed.

@@ -117,3 +117,15 @@ fn the_summary_as_json_has_what_the_text_has() {
     assert_eq!(summary["imported"]["added"], 1);
     assert_eq!(summary["tasks"]["total"], 1);
 }
+
+#[test]
+fn what_was_asked_for_and_cannot_be_written_is_no_success() {
+    let place = mixed();
+    for args in [&["status"][..], &["tasks", "--json"], &["doctor"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = dispatcher();
+        command.current_dir(place.path()).args(args).args(["--state", "out"]).stdout(full);
+        let status = command.stderr(std::process::Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(1), "{args:?}");
+    }
+}

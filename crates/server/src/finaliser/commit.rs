@@ -195,7 +195,7 @@ impl Finaliser {
             Answer::DeadLettered { .. } => {
                 self.parts.progress.ended(Status::Fatal, None);
                 // What the last attempt brought beside its cause is published like a result (rule R5).
-                self.to_publish(lease, Status::Fatal, parts_of(&record));
+                self.await_place(lease, Status::Fatal, parts_of(&record));
             }
             Answer::Refused { .. } => self.parts.progress.ended(Status::Fatal, None),
             Answer::Noted | Answer::Superseded { .. } | Answer::Stale | Answer::Cancelled | Answer::Unknown => {
@@ -225,12 +225,12 @@ impl Finaliser {
             // What waits for its place and lost it meanwhile is not published any more.
             self.publishing.retain(|waiting| waiting.lease.task != lease.task);
         }
-        self.to_publish(*lease, *status, parts);
+        self.await_place(*lease, *status, parts);
         Ok(())
     }
 
     /// What stands gets its place after those that were committed before it.
-    fn to_publish(&mut self, lease: LeaseId, status: Status, parts: &[PartRef]) {
+    fn await_place(&mut self, lease: LeaseId, status: Status, parts: &[PartRef]) {
         let place = parts.first().map(|part| part.place.clone());
         let entry = self.names.remove(&lease.task).or(place).unwrap_or(EntryName(Vec::new()));
         if parts.iter().any(PartRef::is_to_be_placed) {
