@@ -158,7 +158,7 @@ fn half_shaken(place: &mut Place, open: &mut Open) {
 }
 
 fn flood(place: &mut Place, open: &mut Open) {
-    let times = if full() { 4_000_000 } else { 200_000 };
+    let times = if full() { 1_000_000 } else { 200_000 };
     let mut peer = Peer::dealer(place.ports, "flood");
     let requests = message(&[b"x"]).repeat(1000);
     let mut sent = 0;
@@ -212,7 +212,7 @@ fn namesakes(place: &mut Place, open: &mut Open) {
 
 fn junk(place: &mut Place, open: &mut Open) {
     let mut push = Peer::push(place.ports);
-    let times = if full() { 200_000 } else { 20_000 };
+    let times = if full() { 60_000 } else { 20_000 };
     let good = place.result.clone();
     for n in 0..times {
         match n % 6 {
