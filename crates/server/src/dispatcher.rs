@@ -315,6 +315,12 @@ impl Dispatcher {
         self.set.counts().in_flight
     }
 
+    /// Claimed tasks that wait for a worker.
+    #[must_use]
+    pub fn in_stock(&self) -> usize {
+        self.shared.stock.total()
+    }
+
     /// How far it is.
     #[must_use]
     pub fn progress(&self) -> &Progress {

@@ -216,6 +216,7 @@ fn a_task_that_got_its_result_before_it_was_given_to_anybody_is_given_to_nobody(
     let others: Vec<i64> = (1..=3).filter(|id| *id != task).collect();
     others.iter().for_each(|id| stranger.bring(*id, &archive("Info:a:b c\n")));
     wait_until("they have their results", || others.iter().all(|id| is_over(&place, *id)));
+    wait_until("no claim waits for a worker", || place.dispatcher().in_stock() == 0);
     worker.ask();
     assert_eq!(worker.hear().0, "0");
     worker.bring(task, &archive("Info:a:b c\n"));
