@@ -12,8 +12,8 @@ use dispatcher_core::in_flight::Receipt;
 use dispatcher_core::report::Message;
 use dispatcher_core::time::TimeMs;
 use dispatcher_core::wire::PartSpec;
+use dispatcher_transport::socket::Held;
 use std::time::Instant;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::report::Reporting;
 
@@ -35,7 +35,7 @@ pub struct LegacyReply {
     /// Keeps the reaper away until the decision (rule R3).
     pub receipt: Option<Receipt>,
     /// Its place among the bytes that may be held at once.
-    pub held: OwnedSemaphorePermit,
+    pub held: Held,
 }
 
 /// What a result of the legacy wire says (rule W4).

@@ -12,9 +12,9 @@ use dispatcher_core::report::{Message, Severity, Status};
 use dispatcher_core::time::TimeMs;
 use dispatcher_core::wire::{AckWord, HoldState, PartSpec};
 use dispatcher_store::{ClaimedTask, Record, WorkerNote};
+use dispatcher_transport::socket::Held;
 use std::path::PathBuf;
 use std::time::Instant;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// From the router to the receiver.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub struct Reported {
     /// Keeps the reaper away until the decision (rule R3).
     pub receipt: Option<Receipt>,
     /// Its place among the bytes of the legacy wire that may be held at once.
-    pub held: Option<OwnedSemaphorePermit>,
+    pub held: Option<Held>,
 }
 
 /// A result or the reason why there will be none.

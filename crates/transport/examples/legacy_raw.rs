@@ -67,8 +67,8 @@ async fn take(endpoint: &Endpoint, backend: BackendKind, tasks: u64) -> Result<f
     let mut pull = PullSocket::bind(endpoint, options).await.map_err(|e| e.to_string())?;
     let mut began = None;
     for _ in 0..tasks {
-        let frames = pull.next().await.map_err(|e| e.to_string())?;
-        decode_result(frames).map_err(|e| e.to_string())?;
+        let brought = pull.next().await.map_err(|e| e.to_string())?;
+        decode_result(brought.frames).map_err(|e| e.to_string())?;
         began.get_or_insert_with(Instant::now);
     }
     let seconds = began.map_or(0.0, |began: Instant| began.elapsed().as_secs_f64());

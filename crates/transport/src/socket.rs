@@ -21,9 +21,11 @@ mod budget;
 mod dealer;
 mod endpoint;
 mod ipc;
+mod listen;
 mod omq;
 mod peers;
 mod pull;
+mod room;
 mod router;
 mod zeromq;
 
@@ -31,7 +33,8 @@ pub use backend::{BackendKind, UnknownBackend};
 pub use dealer::{DealerEvent, DealerOptions, DealerSocket};
 pub use dispatcher_core::session::PeerId;
 pub use endpoint::{Endpoint, EndpointError};
-pub use pull::{PullOptions, PullSocket};
+pub use pull::{Brought, PullOptions, PullSocket};
+pub use room::Held;
 pub use router::{RouterEvent, RouterOptions, RouterSocket, RouterStats};
 
 use std::path::PathBuf;

@@ -16,11 +16,11 @@ use dispatcher_core::in_flight::Receipt;
 use dispatcher_core::report::{Log, LogReader, Message, Severity, Status};
 use dispatcher_core::time::TimeMs;
 use dispatcher_core::wire::{PART_RESULT, PartSpec};
+use dispatcher_transport::socket::Held;
 use sha2::{Digest, Sha256};
 use std::io::{Cursor, Read};
 use std::panic::catch_unwind;
 use std::time::Instant;
-use tokio::sync::OwnedSemaphorePermit;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
@@ -47,7 +47,7 @@ pub(crate) struct Undecoded {
     pub(crate) at: TimeMs,
     pub(crate) arrived: Instant,
     pub(crate) receipt: Option<Receipt>,
-    pub(crate) held: OwnedSemaphorePermit,
+    pub(crate) held: Held,
 }
 
 /// A decoder's life: ends when the sink is gone.

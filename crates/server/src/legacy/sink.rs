@@ -1,10 +1,11 @@
 //! The sink: takes results of the legacy wire from its socket.
 //!
-//! **Owns** the PULL and how much of what came is held at once. **Refuses to know** what is in a result.
+//! **Owns** the PULL. **Refuses to know** what is in a result.
 //!
-//! Invariants: a message that is none of the wire's is counted, dropped, and harms no other (rule W5); while too much is
-//! held nothing is taken, so that the senders wait and memory is bounded (rule D1); a result of a task that is in flight
-//! keeps the reaper away from its arrival on (rule R3). It ends when the router has, after what came until then.
+//! Invariants: a message that is none of the wire's is counted, dropped, and harms no other (rule W5); each result keeps its
+//! place among the bytes that the socket may hold until it is written, so that the senders wait and memory is bounded
+//! (rule D1); a result of a task that is in flight keeps the reaper away from its arrival on (rule R3). It ends when the
+//! router has, after what came until then.
 
 use super::decode::Undecoded;
 use crate::clock::Clock;
@@ -12,22 +13,16 @@ use crate::mailbox::Outlet;
 use crate::report::Order;
 use crate::shared::Shared;
 use crate::stage::StageFailure;
-use bytes::Bytes;
 use crossbeam_channel::Sender;
 use dispatcher_core::in_flight::{InFlightSet, Reply};
 use dispatcher_core::noise::NoiseMeter;
 use dispatcher_core::time::SpanMs;
 use dispatcher_transport::legacy::{LegacyResult, decode_result};
-use dispatcher_transport::socket::{Endpoint, PullOptions, PullSocket};
+use dispatcher_transport::socket::{Brought, Endpoint, PullOptions, PullSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 
-/// Bytes of results that are held at once, from their arrival to their commit. A single one may be larger.
-const HELD_MAX: u64 = 32 * 1024 * 1024;
-/// What a permit stands for, in bytes.
-const PERMIT: u64 = 1024;
 /// How often it is looked whether the router has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long nothing has to come, at the end, until all that came is taken.
@@ -60,7 +55,6 @@ pub(crate) struct Sink {
     parts: SinkParts,
     runtime: tokio::runtime::Runtime,
     socket: PullSocket,
-    held: Arc<Semaphore>,
     noise: NoiseMeter<Noise>,
 }
 
@@ -74,8 +68,7 @@ impl Sink {
         let socket = runtime
             .block_on(PullSocket::bind(&parts.endpoint, parts.options.clone()))
             .map_err(|e| StageFailure::Socket(e.to_string()))?;
-        let held = Arc::new(Semaphore::new(usize::try_from(HELD_MAX / PERMIT).unwrap_or(usize::MAX)));
-        Ok(Self { parts, runtime, socket, held, noise: NoiseMeter::new(NOISE_EVERY) })
+        Ok(Self { parts, runtime, socket, noise: NoiseMeter::new(NOISE_EVERY) })
     }
 
     /// Where it listens.
@@ -85,17 +78,17 @@ impl Sink {
 
     /// Takes results until the router has ended and nothing more comes.
     pub(crate) fn run(self) -> Result<(), StageFailure> {
-        let Self { parts, runtime, mut socket, held, mut noise } = self;
+        let Self { parts, runtime, mut socket, mut noise } = self;
         runtime.block_on(async {
             loop {
                 let over = parts.shared.router_over.load(Ordering::Acquire);
                 let patience = if over { LAST_WAIT } else { LOOK_EVERY };
-                let frames = match tokio::time::timeout(patience, socket.next()).await {
-                    Ok(frames) => frames.map_err(|e| StageFailure::Socket(e.to_string()))?,
+                let brought = match tokio::time::timeout(patience, socket.next()).await {
+                    Ok(brought) => brought.map_err(|e| StageFailure::Socket(e.to_string()))?,
                     Err(_) if over => break,
                     Err(_) => continue,
                 };
-                take(&parts, &held, &mut noise, frames).await?;
+                take(&parts, &mut noise, brought)?;
             }
             socket.close().await;
             Ok(())
@@ -104,12 +97,8 @@ impl Sink {
 }
 
 /// Handles one message.
-async fn take(
-    parts: &SinkParts,
-    held: &Arc<Semaphore>,
-    noise: &mut NoiseMeter<Noise>,
-    frames: Vec<Bytes>,
-) -> Result<(), StageFailure> {
+fn take(parts: &SinkParts, noise: &mut NoiseMeter<Noise>, brought: Brought) -> Result<(), StageFailure> {
+    let Brought { frames, held } = brought;
     let result = match decode_result(frames) {
         Ok(result) => result,
         Err(why) => {
@@ -133,10 +122,6 @@ async fn take(
         // The router ends first, and then nobody is to be given anything.
         let _ = parts.router.send(Order::Brought(lease));
     }
-    let permits = u32::try_from(result.size().min(HELD_MAX).div_ceil(PERMIT)).unwrap_or(u32::MAX).max(1);
-    let Ok(held) = Arc::clone(held).acquire_many_owned(permits).await else {
-        return Err(StageFailure::System("the sink's own count of bytes is gone".to_owned()));
-    };
     let (task, worker) = (result.task, result.worker.clone());
     let file = LegacyResult::into_file(result);
     let undecoded = Undecoded { task, service, worker, file, at, arrived, receipt, held };

@@ -100,6 +100,7 @@ mod tests {
             include_str!("omq/router.rs"),
             include_str!("omq/dealer.rs"),
             include_str!("omq/pull.rs"),
+            include_str!("omq/pull/link.rs"),
         ];
         for source in elsewhere {
             let product = source.split("#[cfg(test)]").next().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The socket on which results of the legacy wire come: a PULL, whichever implementation runs below.
 
 use super::omq::OmqPull;
+use super::room::Held;
 use super::zeromq::ZeromqPull;
 use super::{BackendKind, Endpoint, SocketError};
 use bytes::Bytes;
@@ -15,6 +16,9 @@ pub struct PullOptions {
     pub max_message: usize,
     /// The most frames that a message has. It counts for the size only: each costs 64 bytes beside its own.
     pub max_frames: usize,
+    /// How many bytes of messages are held at once, from their arrival until they are dropped with their [`Held`], and beside
+    /// what each connection may have of an unfinished one (16 KB). A single message may go beyond it.
+    pub held_max: usize,
     /// The most connections at once; more are closed as soon as they are seen.
     pub max_connections: usize,
     /// How many handshakes may be under way at once.
@@ -27,8 +31,18 @@ pub struct PullOptions {
     pub bind_patience: Duration,
 }
 
-/// A PULL: listens, and gives one message after the other. Who does not take them makes the senders wait: nothing is read
-/// beyond a few messages, so that memory is bounded.
+/// A message, and its place among the bytes that may be held.
+#[derive(Debug)]
+pub struct Brought {
+    /// Its frames. Nothing of them was looked at.
+    pub frames: Vec<Bytes>,
+    /// Keep it as long as the bytes.
+    pub held: Held,
+}
+
+/// A PULL: listens, and gives one message after the other. Who does not take them, or keeps their places, makes the senders
+/// wait: what is held is bounded, whatever is announced and by however many. A sender that has a place which others wait
+/// for, and brings next to nothing for 10 s, is cut off.
 ///
 /// It has no heartbeats of its own: a peer that is only waited for would lose what it had sent. It answers those of others.
 #[derive(Debug)]
@@ -48,6 +62,7 @@ impl Default for PullOptions {
             backend: BackendKind::default(),
             max_message: 64 * 1024 * 1024,
             max_frames: 4096,
+            held_max: 32 * 1024 * 1024,
             max_connections: 4_096,
             max_handshakes: 1_024,
             handshake: Duration::from_secs(4),
@@ -80,11 +95,11 @@ impl PullSocket {
         }
     }
 
-    /// Waits for the next message. Nothing of it was looked at. Dropping the wait loses nothing.
+    /// Waits for the next message. Dropping the wait loses nothing.
     ///
     /// # Errors
     /// [`SocketError::Closed`] when the socket died; there is nothing to wait for then.
-    pub async fn next(&mut self) -> Result<Vec<Bytes>, SocketError> {
+    pub async fn next(&mut self) -> Result<Brought, SocketError> {
         match &mut self.backend {
             Backend::Omq(pull) => pull.next().await,
             Backend::Zeromq(pull) => pull.next().await,

@@ -8,7 +8,6 @@
 
 mod dealer;
 mod held;
-mod listen;
 mod pull;
 mod router;
 mod send;
@@ -17,7 +16,9 @@ pub(super) use dealer::ZeromqDealer;
 pub(super) use pull::ZeromqPull;
 pub(super) use router::ZeromqRouter;
 
-use ::zeromq::MultiPeerBackend;
+use super::SocketError;
+use super::listen::Listener;
+use ::zeromq::{MultiPeerBackend, ZmqError};
 use bytes::Bytes;
 use std::sync::Weak;
 use std::time::Duration;
@@ -45,6 +46,17 @@ fn kept(frame: Bytes) -> Bytes {
 fn too_long(frames: &[Bytes], max_message: usize, max_frames: usize) -> bool {
     let size = frames.iter().fold(0_usize, |sum, frame| sum.saturating_add(frame.len() + FRAME_COST));
     size > max_message.saturating_add(max_frames.saturating_mul(FRAME_COST))
+}
+
+fn theirs(listener: Listener) -> ::zeromq::Listener {
+    match listener {
+        Listener::Tcp(listener) => listener.into(),
+        Listener::Ipc(listener) => listener.into(),
+    }
+}
+
+fn refused(what: &'static str, error: &ZmqError) -> SocketError {
+    SocketError::Refused { what, why: error.to_string() }
 }
 
 /// Waits until the tasks of a dropped socket have written what they had, at most until `end`.

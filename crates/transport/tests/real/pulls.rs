@@ -6,6 +6,7 @@ use super::raw::{RawPeer, encoded, head};
 use bytes::Bytes;
 use dispatcher_transport::socket::{Endpoint, PullOptions, PullSocket, SocketError};
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 
 const MIB: usize = 1024 * 1024;
 
@@ -20,7 +21,7 @@ async fn pull() -> (Endpoint, PullSocket) {
 }
 
 async fn next(pull: &mut PullSocket) -> Vec<Bytes> {
-    soon("a message", pull.next()).await.expect("the socket lives")
+    soon("a message", pull.next()).await.expect("the socket lives").frames
 }
 
 /// What this process has in memory, in bytes.
@@ -56,7 +57,7 @@ fn a_result_beyond_the_cap_costs_its_sender_the_connection_and_the_next_one_is_i
         let (taken, mut messages) = tokio::sync::mpsc::channel(1);
         let taking = tokio::spawn(async move {
             while let Ok(message) = pull.next().await {
-                if taken.send(message).await.is_err() {
+                if taken.send(message.frames).await.is_err() {
                     return;
                 }
             }
@@ -92,32 +93,119 @@ fn a_result_beyond_the_cap_costs_its_sender_the_connection_and_the_next_one_is_i
     });
 }
 
+/// A message of one frame of `size` bytes, that is written in pieces: the senders of a test hold next to nothing.
+async fn write_large(push: &mut RawPeer, size: usize) -> bool {
+    let piece = [1; 16 * 1024];
+    let mut left = size;
+    let begun = push.write_or_be_cut(&head(size as u64, false)).await;
+    while begun && left > 0 {
+        let next = left.min(piece.len());
+        if push.stream.write_all(&piece[..next]).await.is_err() {
+            return false;
+        }
+        left -= next;
+    }
+    begun
+}
+
+/// Everybody has had many turns to send as much as there is room for.
+async fn many_turns() {
+    for _ in 0..20_000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The time of the sockets jumps.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
 // Rule D1.
 #[test]
 fn who_takes_nothing_makes_the_senders_wait_in_bounded_memory_and_loses_nothing() {
     on_one_thread(async {
         let (endpoint, mut pull) = pull().await;
         let before = resident();
-        let body = vec![1; MIB - 100_000];
         let mut senders = Vec::new();
-        for _ in 0..50 {
+        for _ in 0..100 {
             let mut push = RawPeer::push(&endpoint).await;
-            let bytes: Vec<u8> = (0..4).flat_map(|_| encoded(&[b"w", b"s", b"1", &body])).collect();
-            senders.push(tokio::spawn(async move { push.write_or_be_cut(&bytes).await }));
+            senders.push(tokio::spawn(async move {
+                let mut all = true;
+                for _ in 0..2 {
+                    all &= write_large(&mut push, MIB - 100_000).await;
+                }
+                all
+            }));
         }
-        // Everybody has had many turns to send as much as there is room for.
-        for _ in 0..20_000 {
-            tokio::task::yield_now().await;
-        }
-        // Half of it is what the senders here hold themselves.
+        many_turns().await;
         let grown = resident().saturating_sub(before);
-        assert!(grown < 400 * MIB, "{} MiB", grown / MIB);
+        assert!(grown < 50 * MIB, "{} MiB of 180", grown / MIB);
         for _ in 0..200 {
-            assert_eq!(next(&mut pull).await.last().map(Bytes::len), Some(body.len()));
+            assert_eq!(next(&mut pull).await.last().map(Bytes::len), Some(MIB - 100_000));
         }
         for sender in senders {
             assert!(sender.await.expect("no panic"));
         }
+    });
+}
+
+// Rule D1. Case F25.
+#[test]
+fn large_results_that_are_half_here_never_wait_for_each_other_for_ever() {
+    on_one_thread(async {
+        let anywhere = "tcp://127.0.0.1:0".parse().expect("the loopback interface");
+        let limits = PullOptions { max_message: 8 * MIB, held_max: 2 * MIB, ..options() };
+        let mut pull = PullSocket::bind(&anywhere, limits).await.expect("a free port");
+        let endpoint = pull.endpoint().clone();
+        let before = resident();
+        let mut senders = Vec::new();
+        for _ in 0..40 {
+            let mut push = RawPeer::push(&endpoint).await;
+            senders.push(tokio::spawn(async move { write_large(&mut push, 7 * MIB).await }));
+        }
+        many_turns().await;
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 50 * MIB, "{} MiB of 280", grown / MIB);
+        for _ in 0..40 {
+            assert_eq!(next(&mut pull).await.last().map(Bytes::len), Some(7 * MIB));
+        }
+        for sender in senders {
+            assert!(sender.await.expect("no panic"));
+        }
+    });
+}
+
+// Rules D1, W5.
+#[test]
+fn who_stops_in_the_middle_of_a_large_result_keeps_no_other_out() {
+    on_one_thread(async {
+        let anywhere = "tcp://127.0.0.1:0".parse().expect("the loopback interface");
+        let limits = PullOptions { max_message: 8 * MIB, held_max: 2 * MIB, ..options() };
+        let mut pull = PullSocket::bind(&anywhere, limits).await.expect("a free port");
+        let endpoint = pull.endpoint().clone();
+        let mut stopped = Vec::new();
+        for _ in 0..2 {
+            let mut push = RawPeer::push(&endpoint).await;
+            push.write(&head(8_000_000, false)).await;
+            push.write(&vec![1; 2 * MIB]).await;
+            stopped.push(push);
+        }
+        many_turns().await;
+        let mut small = RawPeer::push(&endpoint).await;
+        small.write(&encoded(&[b"w", b"s", b"1", b"x"])).await;
+        assert_eq!(next(&mut pull).await.len(), 4, "a short one has a share of its own");
+        let mut large = RawPeer::push(&endpoint).await;
+        let sender = tokio::spawn(async move { write_large(&mut large, 4 * MIB).await && large.is_open().await });
+        // The time of one after the other is over, and somebody waits for their places.
+        for _ in 0..2 {
+            many_turns().await;
+            pass(Duration::from_secs(11)).await;
+        }
+        let come = soon("the large one", pull.next()).await.expect("the socket lives");
+        assert_eq!(come.frames.last().map(Bytes::len), Some(4 * MIB));
+        assert!(sender.await.expect("no panic"), "who brings something is not cut off");
     });
 }
 

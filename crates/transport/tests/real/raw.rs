@@ -3,6 +3,7 @@
 
 use super::common::soon;
 use dispatcher_transport::socket::Endpoint;
+use std::io::ErrorKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -92,6 +93,13 @@ impl RawPeer {
             rest.iter().fold(usize::from(head[1]), |length, byte| length << 8 | usize::from(*byte))
         };
         self.read(length).await
+    }
+
+    /// Whether the other side has not closed the connection, as far as is known.
+    pub(crate) async fn is_open(&mut self) -> bool {
+        tokio::task::yield_now().await;
+        let mut bytes = [0; 4096];
+        matches!(self.stream.try_read(&mut bytes), Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
     /// Waits until the other side ends the connection, whatever it still says.

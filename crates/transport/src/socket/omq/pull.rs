@@ -1,35 +1,54 @@
-//! A PULL over omq.
+//! A PULL over omq's codec.
 //!
-//! Owns the socket and the short queue through which its messages come. Each connection puts a message there when it is
-//! whole, and reads no further while the queue is full: the queues that the implementation has of its own count messages, each
-//! as large as a message may be, and it has one for each connection.
+//! Owns where it listens, its connections, and the short queue through which their messages come. The socket that the
+//! implementation has holds a whole message for each connection, however many there are, and has no way to make one wait in
+//! the middle. So its codec alone is used, on connections of our own (`link.rs`), which all share one room (`room.rs`).
 
-use super::{bind_error, frames, options, refused, resolved, to_omq};
-use crate::socket::ipc::{self, Claim};
-use crate::socket::{Endpoint, PullOptions, SocketError};
-use bytes::Bytes;
-use omq_tokio::engine::{AuthenticatedRecvItem, RecvSink, RecvSinkConfig, StateSignal};
-use omq_tokio::options::KeepAlive;
-use omq_tokio::{ConnectionStatus, Endpoint as OmqEndpoint, Error, Options, Socket, SocketType};
+mod frames;
+mod link;
+
+use self::frames::FRAME_COST;
+use self::link::{Link, Port};
+use crate::socket::ipc::Claim;
+use crate::socket::listen::{Listening, listen};
+use crate::socket::room::Room;
+use crate::socket::{Brought, Endpoint, PullOptions, SocketError};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::Receiver;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{self, Receiver};
+use tokio::task::{JoinHandle, JoinSet};
 
-/// Whole messages that wait to be taken, all connections together.
-const WAITING: usize = 8;
-/// How long it waits before it tries again to bind.
-const BIND_PAUSE: Duration = Duration::from_millis(50);
+/// Whole messages that wait to be taken, all connections together. Their bytes are counted elsewhere.
+const WAITING: usize = 64;
+/// How long it waits before it tries again to bind, or to accept.
+const PAUSE: Duration = Duration::from_millis(50);
 
 pub(in crate::socket) struct OmqPull {
-    socket: Socket,
-    listens: OmqEndpoint,
     endpoint: Endpoint,
-    messages: Receiver<AuthenticatedRecvItem>,
-    max_connections: usize,
-    /// The state of the connections that was looked at last.
-    generation: u64,
+    messages: Receiver<Brought>,
+    accepting: JoinHandle<()>,
     /// Last, so that the path is given up after the socket.
     _claim: Option<Claim>,
+}
+
+/// A socket that listens.
+enum Listener {
+    Tcp(TcpListener),
+    Ipc(UnixListener),
+}
+
+/// A stream of either kind.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// How many connections there may be.
+struct Places {
+    connections: Arc<Semaphore>,
+    handshakes: Arc<Semaphore>,
 }
 
 impl OmqPull {
@@ -38,95 +57,106 @@ impl OmqPull {
         let until = Instant::now() + options.bind_patience;
         loop {
             match Self::try_bind(endpoint, &options).await {
-                Err(SocketError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(BIND_PAUSE).await,
+                Err(SocketError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
                 done => return done,
             }
         }
     }
 
     async fn try_bind(endpoint: &Endpoint, options: &PullOptions) -> Result<Self, SocketError> {
-        let claim = match endpoint.path() {
-            Some(path) => Some(ipc::claim(path, endpoint).await?),
-            None => None,
+        let Listening { listener, claim, endpoint } = listen(endpoint, options.keep_alive).await?;
+        let listener =
+            Listener::new(listener).map_err(|e| SocketError::Refused { what: "cannot listen", why: e.to_string() })?;
+        let (sender, messages) = mpsc::channel(WAITING);
+        let port = Port {
+            max_message: options.max_message.saturating_add(options.max_frames.saturating_mul(FRAME_COST)),
+            handshake: options.handshake,
+            room: Room::new(options.held_max),
+            messages: sender,
         };
-        let nobody_waits_for_it = Arc::new(|| {});
-        let (sink, messages) = RecvSink::authenticated(WAITING, nobody_waits_for_it.clone());
-        let config = RecvSinkConfig::new(sink, nobody_waits_for_it, Arc::new(StateSignal::new()), WAITING);
-        let socket = Socket::try_new_with_recv_sink_config(SocketType::Pull, pull_options(options), Arc::new(config))
-            .map_err(|e| refused("cannot make a PULL", &e))?;
-        let generation = socket.connections_generation();
-        let listens = socket.bind(to_omq(endpoint)).await.map_err(|e| bind_error(endpoint, &e))?;
-        Ok(Self {
-            socket,
-            endpoint: resolved(endpoint, &listens),
-            listens,
-            messages,
-            max_connections: options.max_connections,
-            generation,
-            _claim: claim,
-        })
+        let places = Places {
+            connections: Arc::new(Semaphore::new(options.max_connections)),
+            handshakes: Arc::new(Semaphore::new(options.max_handshakes)),
+        };
+        let accepting = tokio::spawn(accept_all(listener, Arc::new(port), places));
+        Ok(Self { endpoint, messages, accepting, _claim: claim })
     }
 
     pub(in crate::socket) const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    pub(in crate::socket) async fn next(&mut self) -> Result<Vec<Bytes>, SocketError> {
-        loop {
-            tokio::select! {
-                biased;
-                message = self.messages.recv() => {
-                    let (message, _) = message.ok_or(SocketError::Closed)?.into_parts();
-                    return Ok(frames(&message));
-                }
-                changed = self.socket.connections_changed(self.generation) => {
-                    self.generation = changed.map_err(|e| refused("cannot watch the connections", &e))?;
-                }
-            }
-            self.close_those_beyond().await?;
-        }
-    }
-
-    /// Closes the connections beyond the limit, the newest ones.
-    async fn close_those_beyond(&self) -> Result<(), SocketError> {
-        let there: Result<Vec<ConnectionStatus>, Error> = self.socket.connections().await;
-        let mut there: Vec<u64> =
-            there.map_err(|e| refused("cannot watch the connections", &e))?.iter().map(|c| c.connection_id).collect();
-        there.sort_unstable();
-        for connection in there.split_off(self.max_connections.min(there.len())) {
-            tracing::debug!(connection, "too many connections that bring results: closed");
-            // An error says that it is closed already.
-            let _ = self.socket.disconnect_peer(connection).await;
-        }
-        Ok(())
+    pub(in crate::socket) async fn next(&mut self) -> Result<Brought, SocketError> {
+        self.messages.recv().await.ok_or(SocketError::Closed)
     }
 
     pub(in crate::socket) async fn close(self: Box<Self>) {
-        let Self { socket, listens, messages, _claim: claim, .. } = *self;
-        if let Err(error) = socket.unbind(listens).await {
-            tracing::debug!(%error, "unbinding");
+        self.accepting.abort();
+        // It was cancelled; its connections end with it.
+        let _ = self.accepting.await;
+        if let Some(path) = self.endpoint.path() {
+            // Where it cannot be removed, the next one to listen there replaces it.
+            let _ = std::fs::remove_file(path);
         }
-        drop(messages);
-        // There is nothing to be sent, so nothing to wait for; with none at all the port can stay in use.
-        if let Err(error) = socket.close_with_linger(Some(Duration::from_millis(100))).await {
-            tracing::debug!(%error, "closing");
-        }
-        drop(claim);
     }
 }
 
-fn pull_options(limits: &PullOptions) -> Options {
-    let options = options(limits.max_message, limits.max_frames)
-        .handshake_timeout(limits.handshake)
-        .max_pending_handshakes(limits.max_handshakes);
-    options.tcp_keepalive(keep_alive(limits.keep_alive))
+/// Serves whoever comes. Where it ends, its connections do.
+async fn accept_all(listener: Listener, port: Arc<Port>, places: Places) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok(stream) => {
+                let place = Arc::clone(&places.connections).try_acquire_owned();
+                let handshake = Arc::clone(&places.handshakes).try_acquire_owned();
+                let (Ok(place), Ok(handshake)) = (place, handshake) else {
+                    tracing::debug!("too many connections that bring results: one was closed");
+                    continue;
+                };
+                let port = Arc::clone(&port);
+                connections.spawn(async move {
+                    let mut link = Link::new(stream, &port);
+                    let shaken = link.shake_hands().await;
+                    drop(handshake);
+                    let end = match shaken {
+                        Ok(()) => link.bring().await,
+                        refused => refused,
+                    };
+                    if let Err(why) = end {
+                        tracing::debug!("a connection that brought results ended: {why}");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a connection could not be accepted");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
 }
 
-/// Probes every 30 s, four of them, after `idle` (rule W6).
-pub(super) const fn keep_alive(idle: Option<Duration>) -> KeepAlive {
-    match idle {
-        Some(idle) => KeepAlive::Enabled { idle, intvl: Duration::from_secs(30), cnt: 4 },
-        None => KeepAlive::Default,
+impl Listener {
+    /// On the current runtime.
+    fn new(listener: crate::socket::listen::Listener) -> io::Result<Self> {
+        match listener {
+            crate::socket::listen::Listener::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                TcpListener::from_std(listener).map(Self::Tcp)
+            }
+            crate::socket::listen::Listener::Ipc(listener) => {
+                listener.set_nonblocking(true)?;
+                UnixListener::from_std(listener).map(Self::Ipc)
+            }
+        }
+    }
+
+    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Tcp(listener) => Box::new(listener.accept().await?.0),
+            Self::Ipc(listener) => Box::new(listener.accept().await?.0),
+        })
     }
 }
 

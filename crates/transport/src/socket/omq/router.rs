@@ -4,7 +4,6 @@
 //! and for each peer whose queue is full the one message that waits there. All of them are polled in
 //! [`OmqRouter::next_many`] beside the messages; none is waited for alone.
 
-use super::pull::keep_alive;
 use super::send::{self, Attempt};
 use super::{BATCH, RECV_HWM, bind_error, frames, options, refused, resolved, to_omq};
 use crate::socket::ipc::{self, Claim};
@@ -13,6 +12,7 @@ use crate::socket::{Endpoint, PeerId, RouterEvent, RouterOptions, RouterStats, S
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use omq_tokio::options::KeepAlive;
 use omq_tokio::{ConnectionStatus, Endpoint as OmqEndpoint, Error, Message, Options, Socket, SocketType};
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -318,6 +318,14 @@ fn router_options(limits: &RouterOptions) -> Options {
         .max_pending_handshakes(limits.max_handshakes)
         .linger(LEAST_LINGER)
         .tcp_keepalive(keep_alive(limits.keep_alive))
+}
+
+/// Probes every 30 s, four of them, after `idle` (rule W6).
+const fn keep_alive(idle: Option<Duration>) -> KeepAlive {
+    match idle {
+        Some(idle) => KeepAlive::Enabled { idle, intvl: Duration::from_secs(30), cnt: 4 },
+        None => KeepAlive::Default,
+    }
 }
 
 impl std::fmt::Debug for OmqRouter {

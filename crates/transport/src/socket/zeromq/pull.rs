@@ -3,10 +3,11 @@
 //! Owns the socket. The implementation has no limits: a message is measured when it is there, and connections are as many as
 //! come. So it is for peers that are trusted.
 
-use super::listen::{Listening, listen, refused};
-use super::{BATCH, kept, too_long};
+use super::{BATCH, FRAME_COST, kept, refused, theirs, too_long};
 use crate::socket::ipc::Claim;
-use crate::socket::{Endpoint, PullOptions, SocketError};
+use crate::socket::listen::{Listening, listen};
+use crate::socket::room::Room;
+use crate::socket::{Brought, Endpoint, PullOptions, SocketError};
 use ::zeromq::{PullSocket, Socket, SocketOptions, SocketRecv};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ pub(in crate::socket) struct ZeromqPull {
     socket: PullSocket,
     endpoint: Endpoint,
     options: PullOptions,
+    room: Room,
+    /// A message that waits for its place in the room.
+    waiting: Option<Vec<Bytes>>,
     /// Messages taken since other tasks had their turn.
     taken: usize,
     claim: Option<Claim>,
@@ -37,16 +41,22 @@ impl ZeromqPull {
     async fn try_bind(endpoint: &Endpoint, options: &PullOptions) -> Result<Self, SocketError> {
         let Listening { listener, claim, endpoint } = listen(endpoint, options.keep_alive).await?;
         let mut socket = PullSocket::with_options(SocketOptions::default());
-        socket.bind_listener(listener).await.map_err(|e| refused("cannot listen", &e))?;
-        Ok(Self { socket, endpoint, options: options.clone(), taken: 0, claim })
+        socket.bind_listener(theirs(listener)).await.map_err(|e| refused("cannot listen", &e))?;
+        let room = Room::new(options.held_max);
+        Ok(Self { socket, endpoint, options: options.clone(), room, waiting: None, taken: 0, claim })
     }
 
     pub(in crate::socket) const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    pub(in crate::socket) async fn next(&mut self) -> Result<Vec<Bytes>, SocketError> {
+    pub(in crate::socket) async fn next(&mut self) -> Result<Brought, SocketError> {
         loop {
+            if let Some(frames) = &self.waiting {
+                let cost = frames.iter().fold(0_usize, |sum, frame| sum.saturating_add(frame.len() + FRAME_COST));
+                let held = self.room.whole(cost).await;
+                return Ok(Brought { frames: self.waiting.take().unwrap_or_default(), held });
+            }
             if self.taken >= BATCH {
                 self.taken = 0;
                 tokio::task::yield_now().await;
@@ -60,7 +70,7 @@ impl ZeromqPull {
                         tracing::debug!("a message that is longer than a message may be is dropped");
                         continue;
                     }
-                    return Ok(frames.into_iter().map(kept).collect());
+                    self.waiting = Some(frames.into_iter().map(kept).collect());
                 }
                 Err(error) => {
                     tracing::debug!(%error, "a connection that brings results");

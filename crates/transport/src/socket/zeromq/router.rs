@@ -8,10 +8,10 @@
 //! nobody can say who is still there, and all are cut off: whoever lives connects again.
 
 use super::held::{Held, Room};
-use super::listen::{Listening, listen, refused};
 use super::send::{self, Attempt};
-use super::{BATCH, flushed, kept, too_long};
+use super::{BATCH, flushed, kept, refused, theirs, too_long};
 use crate::socket::ipc::Claim;
+use crate::socket::listen::{Listening, listen};
 use crate::socket::peers::Peers;
 use crate::socket::{Endpoint, PeerId, RouterEvent, RouterOptions, RouterStats, Sent, SocketError};
 use ::zeromq::util::PeerIdentity;
@@ -77,7 +77,7 @@ impl ZeromqRouter {
         let Listening { listener, claim, endpoint } = listen(endpoint, options.keep_alive).await?;
         let mut socket = RouterSocket::with_options(SocketOptions::default());
         let changes = socket.monitor().boxed();
-        socket.bind_listener(listener).await.map_err(|e| refused("cannot listen", &e))?;
+        socket.bind_listener(theirs(listener)).await.map_err(|e| refused("cannot listen", &e))?;
         Ok(Self {
             socket,
             endpoint,

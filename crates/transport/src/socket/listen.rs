@@ -1,18 +1,23 @@
-//! Where the sockets of zeromq listen.
+//! Where sockets listen that are made here and handed to an implementation.
 //!
-//! Owns the listening sockets, which are made here and handed over: so a path is claimed first, and what the implementation
-//! has no option for is set on them. Connections inherit it.
+//! Owns the listening sockets: so a path is claimed first, and what an implementation has no option for is set on them.
+//! Connections inherit it.
 
-use crate::socket::endpoint::Place;
-use crate::socket::ipc::{self, Claim};
-use crate::socket::{Endpoint, SocketError};
-use ::zeromq::{Listener, ZmqError};
+use super::endpoint::Place;
+use super::ipc::{self, Claim};
+use super::{Endpoint, SocketError};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
+
+/// A socket that listens, and blocks.
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Ipc(UnixListener),
+}
 
 /// A place that was taken.
 pub(super) struct Listening {
@@ -28,12 +33,12 @@ pub(super) async fn listen(endpoint: &Endpoint, keep_alive: Option<Duration>) ->
         Place::Ipc(path) => {
             let claim = ipc::claim(path, endpoint).await?;
             let listener = replace(path).map_err(|e| bind_error(endpoint, &e))?;
-            Ok(Listening { listener: listener.into(), claim: Some(claim), endpoint: endpoint.clone() })
+            Ok(Listening { listener: Listener::Ipc(listener), claim: Some(claim), endpoint: endpoint.clone() })
         }
         Place::Tcp(address) => {
             let (listener, got) = bind(*address, keep_alive).map_err(|e| bind_error(endpoint, &e))?;
             let endpoint = Endpoint::tcp(got).unwrap_or_else(|_| endpoint.clone());
-            Ok(Listening { listener: listener.into(), claim: None, endpoint })
+            Ok(Listening { listener: Listener::Tcp(listener), claim: None, endpoint })
         }
     }
 }
@@ -62,8 +67,4 @@ fn bind_error(endpoint: &Endpoint, error: &io::Error) -> SocketError {
         return SocketError::InUse { endpoint: endpoint.clone(), why: "another socket listens there".to_owned() };
     }
     SocketError::Refused { what: "cannot listen", why: error.to_string() }
-}
-
-pub(super) fn refused(what: &'static str, error: &ZmqError) -> SocketError {
-    SocketError::Refused { what, why: error.to_string() }
 }
