@@ -94,14 +94,20 @@ fn docs(workspace: &Workspace) -> Result<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Summary {
     passed: u64,
+    /// Of these, how many passed at the second try only.
+    flaky: u64,
     failed: u64,
     skipped: u64,
 }
 
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { passed, failed, skipped } = self;
-        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
+        let Self { passed, flaky, failed, skipped } = self;
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")?;
+        if *flaky > 0 {
+            write!(f, "; FLAKY {flaky}: passed at the second try only, see above and mend")?;
+        }
+        Ok(())
     }
 }
 
@@ -139,12 +145,14 @@ fn nextest(
 /// Reads nextest's closing line: `Summary [ 1.2s] 12 tests run: 11 passed (1 slow), 1 failed, 2 skipped`.
 fn summary(line: &str) -> Option<Summary> {
     let (_, counts) = line.trim_start().strip_prefix("Summary [")?.split_once("run: ")?;
-    let mut summary = Summary { passed: 0, failed: 0, skipped: 0 };
-    for part in counts.split(", ") {
+    let mut summary = Summary { passed: 0, flaky: 0, failed: 0, skipped: 0 };
+    // What is in brackets tells of those that passed.
+    for part in counts.split([',', '(']) {
         let mut words = part.split_whitespace();
         let count = words.next()?.parse::<u64>().ok()?;
-        match words.next()?.trim_end_matches([',', ')']) {
+        match words.next()?.trim_end_matches(')') {
             "passed" => summary.passed = count,
+            "flaky" => summary.flaky = count,
             "skipped" => summary.skipped = count,
             // A test that ran into its time limit, or leaked a process, has failed.
             "failed" | "timed" | "exec" => summary.failed += count,
@@ -161,7 +169,11 @@ mod tests {
     #[test]
     fn the_closing_line_of_the_runner_is_read() {
         let line = "     Summary [   2.034s] 14 tests run: 11 passed (1 slow), 2 failed, 1 timed out, 3 skipped";
-        assert_eq!(summary(line), Some(Summary { passed: 11, failed: 3, skipped: 3 }));
+        assert_eq!(summary(line), Some(Summary { passed: 11, flaky: 0, failed: 3, skipped: 3 }));
+        for brackets in ["(1 slow, 2 flaky)", "(2 flaky)", "(2 flaky, 1 leaky)"] {
+            let line = format!("     Summary [   2.034s] 11 tests run: 11 passed {brackets}, 0 skipped");
+            assert_eq!(summary(&line), Some(Summary { passed: 11, flaky: 2, failed: 0, skipped: 0 }), "{brackets}");
+        }
         let line = "     Summary [   0.134s] 1 test run: 1 passed, 0 skipped";
         assert_eq!(summary(line).map(|s| s.to_string()).as_deref(), Some("1 passed, 0 failed, 0 skipped"));
         assert_eq!(summary("        PASS [   0.1s] a b"), None);

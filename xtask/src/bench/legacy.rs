@@ -62,7 +62,8 @@ pub(super) fn measure(workspace: &Workspace, quick: bool) -> Result<Vec<Figure>>
     Ok(figures)
 }
 
-/// Tasks a second until the last result is stored, with the server's peak memory in MB; and its page of metrics then.
+/// Tasks a second from the first look at which some are stored to the last result, as the sockets alone are measured from result
+/// to result; with the server's peak memory in MB; and its page of metrics then.
 fn rate(
     programs: &Programs,
     place: &Place<'_>,
@@ -73,26 +74,30 @@ fn rate(
     let ports = Ports::free()?;
     let server =
         place.serve(&["--listen", &ports.requests, "--legacy-results", &ports.results, "--archive", archive])?;
-    let began = Instant::now();
     let mut echo = Command::new(programs.example("legacy_echo"));
     echo.args([&ports.requests, &ports.results, "echo", &workers.to_string()]);
     echo.args([place.size()?.to_string(), place.tasks().to_string()]).args(pace.map(|pace| pace.to_string()));
     let mut echo = echo.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().context("cannot start legacy_echo")?;
-    let page = wait_until_stored(&server, place.tasks(), began)?;
-    let seconds = began.elapsed().as_secs_f64();
+    let (rate, page) = wait_until_stored(&server, place.tasks())?;
     // Its workers may still be asking for more.
     let _ = echo.kill();
     echo.wait()?;
-    Ok(((f64::from(place.tasks()) / seconds, server.peak_mb()), page))
+    Ok(((rate, server.peak_mb()), page))
 }
 
-fn wait_until_stored(server: &Server, tasks: u32, began: Instant) -> Result<String> {
+fn wait_until_stored(server: &Server, tasks: u32) -> Result<(f64, String)> {
+    let began = Instant::now();
+    let mut first = None;
     loop {
         let page = server.page("/metrics")?;
         // Counts of the database are some seconds old there; this one is counted at each commit.
         let stored = page.lines().find_map(|line| line.strip_prefix("dispatcher_durable_seconds_count "));
-        if stored.and_then(|stored| stored.parse().ok()).is_some_and(|stored: u32| stored >= tasks) {
-            return Ok(page);
+        let stored: u32 = stored.and_then(|stored| stored.parse().ok()).unwrap_or(0);
+        let (since, before) = if stored == 0 { (began, 0) } else { *first.get_or_insert((Instant::now(), stored)) };
+        if stored >= tasks {
+            // All at once: there is nothing else to measure from.
+            let (since, before) = if before == stored { (began, 0) } else { (since, before) };
+            return Ok((f64::from(stored - before) / since.elapsed().as_secs_f64(), page));
         }
         if began.elapsed() > TOO_LONG {
             bail!("not every result was stored within {TOO_LONG:?}");
