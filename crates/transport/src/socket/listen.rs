@@ -11,7 +11,10 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long it waits before it tries again to bind.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A socket that listens, and blocks.
 pub(super) enum Listener {
@@ -25,6 +28,20 @@ pub(super) struct Listening {
     pub(super) claim: Option<Claim>,
     /// As asked for, with the port that the system chose.
     pub(super) endpoint: Endpoint,
+}
+
+/// Binds as soon as the address is free: who had it before may need a moment to be gone.
+pub(super) async fn patiently<T>(
+    patience: Duration,
+    bind: impl AsyncFn() -> Result<T, SocketError>,
+) -> Result<T, SocketError> {
+    let until = Instant::now() + patience;
+    loop {
+        match bind().await {
+            Err(SocketError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+            done => return done,
+        }
+    }
 }
 
 /// Listens at `endpoint`; connections are probed after the silence of `keep_alive` (rule W6).

@@ -1,5 +1,6 @@
 //! The socket on which results of the legacy wire come: a PULL, whichever implementation runs below.
 
+use super::listen;
 use super::omq::OmqPull;
 use super::room::Held;
 use super::zeromq::ZeromqPull;
@@ -79,11 +80,14 @@ impl PullSocket {
     /// Those of [`super::RouterSocket::bind`].
     pub async fn bind(endpoint: &Endpoint, options: PullOptions) -> Result<Self, SocketError> {
         options.backend.may_use(endpoint)?;
-        let backend = match options.backend {
-            BackendKind::Omq => Backend::Omq(Box::new(OmqPull::bind(endpoint, options).await?)),
-            BackendKind::Zeromq => Backend::Zeromq(Box::new(ZeromqPull::bind(endpoint, options).await?)),
-        };
-        Ok(Self { backend })
+        let options = options.within_open_files();
+        let backend = listen::patiently(options.bind_patience, async || {
+            Ok(match options.backend {
+                BackendKind::Omq => Backend::Omq(Box::new(OmqPull::bind(endpoint, &options).await?)),
+                BackendKind::Zeromq => Backend::Zeromq(Box::new(ZeromqPull::bind(endpoint, &options).await?)),
+            })
+        });
+        Ok(Self { backend: backend.await? })
     }
 
     /// Where it listens: as given, with the port that the system chose.

@@ -1,5 +1,6 @@
 //! The dispatcher's side: a ROUTER with its peers, whichever implementation runs below.
 
+use super::listen;
 use super::omq::OmqRouter;
 use super::zeromq::ZeromqRouter;
 use super::{BackendKind, Endpoint, PeerId, Sent, SocketError};
@@ -134,11 +135,14 @@ impl RouterSocket {
     /// [`SocketError::Refused`].
     pub async fn bind(endpoint: &Endpoint, options: RouterOptions) -> Result<Self, SocketError> {
         options.backend.may_use(endpoint)?;
-        let backend = match options.backend {
-            BackendKind::Omq => Backend::Omq(Box::new(OmqRouter::bind(endpoint, options).await?)),
-            BackendKind::Zeromq => Backend::Zeromq(Box::new(ZeromqRouter::bind(endpoint, options).await?)),
-        };
-        Ok(Self { backend })
+        let options = options.within_open_files();
+        let backend = listen::patiently(options.bind_patience, async || {
+            Ok(match options.backend {
+                BackendKind::Omq => Backend::Omq(Box::new(OmqRouter::bind(endpoint, &options).await?)),
+                BackendKind::Zeromq => Backend::Zeromq(Box::new(ZeromqRouter::bind(endpoint, &options).await?)),
+            })
+        });
+        Ok(Self { backend: backend.await? })
     }
 
     /// Where it listens: as given, with the port that the system chose.

@@ -15,7 +15,7 @@ use crate::socket::room::Room;
 use crate::socket::{Brought, Endpoint, PullOptions, SocketError};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
@@ -24,7 +24,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// Whole messages that wait to be taken, all connections together. Their bytes are counted elsewhere.
 const WAITING: usize = 64;
-/// How long it waits before it tries again to bind, or to accept.
+/// How long it waits before it tries again to accept.
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(in crate::socket) struct OmqPull {
@@ -52,18 +52,7 @@ struct Places {
 }
 
 impl OmqPull {
-    pub(in crate::socket) async fn bind(endpoint: &Endpoint, options: PullOptions) -> Result<Self, SocketError> {
-        let options = options.within_open_files();
-        let until = Instant::now() + options.bind_patience;
-        loop {
-            match Self::try_bind(endpoint, &options).await {
-                Err(SocketError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
-                done => return done,
-            }
-        }
-    }
-
-    async fn try_bind(endpoint: &Endpoint, options: &PullOptions) -> Result<Self, SocketError> {
+    pub(in crate::socket) async fn bind(endpoint: &Endpoint, options: &PullOptions) -> Result<Self, SocketError> {
         let Listening { listener, claim, endpoint } = listen(endpoint, options.keep_alive).await?;
         let listener =
             Listener::new(listener).map_err(|e| SocketError::Refused { what: "cannot listen", why: e.to_string() })?;

@@ -22,9 +22,6 @@ use std::time::{Duration, Instant};
 /// of 256 that it fills from there.
 const MOST_UNREAD: u64 = RECV_HWM as u64 + 256;
 
-/// How long it waits before it tries again to bind.
-const BIND_PAUSE: Duration = Duration::from_millis(50);
-
 /// The least linger. With none at all, answers are lost and the port can stay in use.
 const LEAST_LINGER: Duration = Duration::from_millis(100);
 
@@ -58,18 +55,7 @@ pub(in crate::socket) struct OmqRouter {
 }
 
 impl OmqRouter {
-    pub(in crate::socket) async fn bind(endpoint: &Endpoint, options: RouterOptions) -> Result<Self, SocketError> {
-        let options = options.within_open_files();
-        let until = Instant::now() + options.bind_patience;
-        loop {
-            match Self::try_bind(endpoint, &options).await {
-                Err(SocketError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(BIND_PAUSE).await,
-                done => return done,
-            }
-        }
-    }
-
-    async fn try_bind(endpoint: &Endpoint, options: &RouterOptions) -> Result<Self, SocketError> {
+    pub(in crate::socket) async fn bind(endpoint: &Endpoint, options: &RouterOptions) -> Result<Self, SocketError> {
         let claim = match endpoint.path() {
             Some(path) => Some(ipc::claim(path, endpoint).await?),
             None => None,

@@ -10,10 +10,6 @@ use crate::socket::room::Room;
 use crate::socket::{Brought, Endpoint, PullOptions, SocketError};
 use ::zeromq::{PullSocket, Socket, SocketOptions, SocketRecv};
 use bytes::Bytes;
-use std::time::{Duration, Instant};
-
-/// How long it waits before it tries again to bind.
-const BIND_PAUSE: Duration = Duration::from_millis(50);
 
 pub(in crate::socket) struct ZeromqPull {
     socket: PullSocket,
@@ -28,17 +24,7 @@ pub(in crate::socket) struct ZeromqPull {
 }
 
 impl ZeromqPull {
-    pub(in crate::socket) async fn bind(endpoint: &Endpoint, options: PullOptions) -> Result<Self, SocketError> {
-        let until = Instant::now() + options.bind_patience;
-        loop {
-            match Self::try_bind(endpoint, &options).await {
-                Err(SocketError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(BIND_PAUSE).await,
-                done => return done,
-            }
-        }
-    }
-
-    async fn try_bind(endpoint: &Endpoint, options: &PullOptions) -> Result<Self, SocketError> {
+    pub(in crate::socket) async fn bind(endpoint: &Endpoint, options: &PullOptions) -> Result<Self, SocketError> {
         let Listening { listener, claim, endpoint } = listen(endpoint, options.keep_alive).await?;
         let mut socket = PullSocket::with_options(SocketOptions::default());
         socket.bind_listener(theirs(listener)).await.map_err(|e| refused("cannot listen", &e))?;

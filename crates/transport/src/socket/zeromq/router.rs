@@ -27,9 +27,6 @@ use tokio::runtime::Handle;
 /// How many events of connections the implementation keeps for us.
 const EVENTS: usize = 1024;
 
-/// How long it waits before it tries again to bind.
-const BIND_PAUSE: Duration = Duration::from_millis(50);
-
 /// The least linger, as with the other implementation.
 const LEAST_LINGER: Duration = Duration::from_millis(100);
 
@@ -62,18 +59,7 @@ struct Known {
 }
 
 impl ZeromqRouter {
-    pub(in crate::socket) async fn bind(endpoint: &Endpoint, options: RouterOptions) -> Result<Self, SocketError> {
-        let options = options.within_open_files();
-        let until = Instant::now() + options.bind_patience;
-        loop {
-            match Self::try_bind(endpoint, &options).await {
-                Err(SocketError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(BIND_PAUSE).await,
-                done => return done,
-            }
-        }
-    }
-
-    async fn try_bind(endpoint: &Endpoint, options: &RouterOptions) -> Result<Self, SocketError> {
+    pub(in crate::socket) async fn bind(endpoint: &Endpoint, options: &RouterOptions) -> Result<Self, SocketError> {
         let Listening { listener, claim, endpoint } = listen(endpoint, options.keep_alive).await?;
         let mut socket = RouterSocket::with_options(SocketOptions::default());
         let changes = socket.monitor().boxed();
