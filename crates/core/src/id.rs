@@ -2,6 +2,7 @@
 //!
 //! Owns the newtypes that keep a run from being passed for an epoch. Knows nothing of where they are stored.
 
+use crate::text;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
@@ -139,16 +140,9 @@ impl From<EntryName> for EntryForm {
 }
 
 impl fmt::Display for EntryName {
-    /// For people: bytes that are not UTF-8 show as U+FFFD, control characters escaped.
+    /// For people, on any terminal; [`text::read_printed`] gives the name back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in String::from_utf8_lossy(&self.0).chars() {
-            if c.is_control() {
-                write!(f, "{}", c.escape_default())?;
-            } else {
-                write!(f, "{c}")?;
-            }
-        }
-        Ok(())
+        f.write_str(&text::printed_name(&self.0))
     }
 }
 

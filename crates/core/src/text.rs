@@ -75,6 +75,89 @@ pub fn clean_text(bytes: &[u8], cap: usize) -> Cleaned<'_> {
     clean(bytes, cap, Shape::Text)
 }
 
+/// A text as a terminal may be given it: what would break the line, move the cursor or turn the reading direction shows as
+/// an escape, `\n` or `\u{202e}`. For lines that hold names of others; nothing is cut.
+///
+/// ```
+/// use dispatcher_core::text::printed;
+/// assert_eq!(printed("a\u{202e}b\n"), r"a\u{202e}b\n");
+/// ```
+#[must_use]
+pub fn printed(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        push_printed(c, &mut out);
+    }
+    Cow::Owned(out)
+}
+
+/// A name as people see it: like [`printed`], with `\xff` for a byte that is not UTF-8 and `\\` for a backslash, so that
+/// [`read_printed`] gives the very name back.
+#[must_use]
+pub fn printed_name(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\\' {
+                out.push_str("\\\\");
+            } else {
+                push_printed(c, &mut out);
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
+/// The name that [`printed_name`] shows so; `None` of a text that it never makes.
+#[must_use]
+pub fn read_printed(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        if c != '\\' {
+            bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            continue;
+        }
+        let escaped = match rest.next()? {
+            '\\' => '\\',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'x' => {
+                let digits: String = rest.by_ref().take(2).collect();
+                let byte = if digits.len() == 2 { u8::from_str_radix(&digits, 16).ok()? } else { return None };
+                bytes.push(byte);
+                continue;
+            }
+            'u' => {
+                let digits = rest.as_str().strip_prefix('{')?.split_once('}')?.0;
+                rest = rest.as_str().get(digits.len() + 2..)?.chars();
+                char::from_u32(u32::from_str_radix(digits, 16).ok()?)?
+            }
+            _ => return None,
+        };
+        bytes.extend_from_slice(escaped.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+    // Every name is shown in one way only.
+    (printed_name(&bytes) == text).then_some(bytes)
+}
+
+/// Whether a terminal shows it as it is, and nothing else happens.
+#[must_use]
+pub fn is_plain(c: char) -> bool {
+    matches!(glyph(c, Shape::Line), Glyph::Plain)
+}
+
+fn push_printed(c: char, out: &mut String) {
+    if is_plain(c) { out.push(c) } else { out.extend(c.escape_default()) }
+}
+
 /// Cleans what a worker said. At most `most` messages are kept, the gravest first to be kept, in their order; where
 /// anything was replaced, cut or left out, a last message of severity info says what.
 #[must_use]

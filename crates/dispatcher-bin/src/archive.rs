@@ -1,17 +1,19 @@
 //! Which archive a state folder uses: chosen once, then the same for every command that looks at it.
 //!
-//! Owns the note in the state folder that says so. A folder without one belongs to a `run`, whose results lie around it.
+//! Owns the note in the state folder that says so. A folder without one belongs to a `run`, whose results lie around it. A
+//! first start notes its choice on trial, before anything can be stored, and for good once it has succeeded: what never
+//! served binds nobody.
 
 use crate::exit::{self, Exit};
 use crate::run::archive_of;
 use crate::settings::{ArchiveKind, LayoutKind};
-use crate::state::StateDir;
+use crate::state::{StateDir, store_error};
 use anyhow::Context;
 use dispatcher_server::ResultNames;
-use dispatcher_store::Doomed;
 use dispatcher_store::archive::{
     Archive, ArchiveError, FileArchive, FileArchiveOptions, Layout, NoArchive, PackArchive, PackOptions,
 };
+use dispatcher_store::{Doomed, Store};
 use dispatcher_worker::exec::ResultNaming;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -28,6 +30,35 @@ pub struct Choice {
     /// How files are named.
     #[serde(default)]
     pub layout: LayoutKind,
+}
+
+/// The note as it is written.
+#[derive(Serialize, Deserialize)]
+struct Note {
+    #[serde(flatten)]
+    choice: Choice,
+    /// Of a start that has not succeeded yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    trial: bool,
+}
+
+/// A choice under trial. Where the start does not succeed its note stays as it is: the next start goes by what was handed
+/// out meanwhile.
+#[derive(Debug)]
+pub struct Trial {
+    /// The note and the choice, where they were not there before.
+    new: Option<(PathBuf, Choice)>,
+}
+
+impl Trial {
+    /// The start has succeeded: from now on the state folder keeps its archive.
+    pub fn passed(self) {
+        let Some((path, choice)) = self.new else { return };
+        // Where it stays a note on trial, the first task that is handed out makes it good.
+        if let Err(e) = write(&path, &Note { choice, trial: false }) {
+            tracing::warn!("cannot note which archive is used in {}: {e:#}", path.display());
+        }
+    }
 }
 
 impl Choice {
@@ -69,6 +100,17 @@ pub const fn naming(layout: LayoutKind) -> ResultNames {
 
 /// The note of a state folder; `None` where there is none.
 pub fn read(state: &StateDir) -> anyhow::Result<Option<Choice>> {
+    Ok(read_note(state)?.map(|note| note.choice))
+}
+
+/// What a state folder keeps, for the next start: nothing where no start has succeeded and no task was handed out.
+pub async fn kept(state: &StateDir, store: &dyn Store) -> anyhow::Result<Option<Choice>> {
+    let Some(note) = read_note(state)? else { return Ok(None) };
+    let is_kept = !note.trial || !store.books().await.map_err(|e| store_error(&e))?.is_empty();
+    Ok(is_kept.then_some(note.choice))
+}
+
+fn read_note(state: &StateDir) -> anyhow::Result<Option<Note>> {
     let path = state.archive_note();
     match std::fs::read(&path) {
         Ok(bytes) => {
@@ -79,26 +121,30 @@ pub fn read(state: &StateDir) -> anyhow::Result<Option<Choice>> {
     }
 }
 
-/// Takes `wanted` as the archive of a server's state folder, or says why it cannot be.
-pub fn choose(state: &StateDir, wanted: &Choice, packs: PackOptions) -> anyhow::Result<Opened> {
-    if state.identity().exists() {
-        return Err(Exit::usage(format!(
-            "{} belongs to a `dispatcher run`: give the server a state folder of its own with --state",
-            state.path().display()
-        )));
-    }
-    match read(state)? {
-        Some(had) if !had.agrees_with(wanted) => return Err(Exit::usage(disagreement(&had))),
-        Some(_) => {}
-        None => write(&state.archive_note(), wanted)?,
-    }
-    open_choice(state, wanted, packs).map_err(|error| match error.downcast_ref() {
+/// Takes `wanted` as the archive of a server's state folder that has kept `had` so far, or says why it cannot be.
+pub fn choose(
+    state: &StateDir,
+    had: Option<&Choice>,
+    wanted: &Choice,
+    packs: PackOptions,
+) -> anyhow::Result<(Opened, Trial)> {
+    let trial = match had {
+        Some(had) if !had.agrees_with(wanted) => return Err(Exit::usage(disagreement(had))),
+        Some(_) => Trial { new: None },
+        None => {
+            let (path, choice) = (state.archive_note(), wanted.clone());
+            write(&path, &Note { choice: choice.clone(), trial: true })?;
+            Trial { new: Some((path, choice)) }
+        }
+    };
+    let opened = open_choice(state, wanted, packs).map_err(|error| match error.downcast_ref() {
         Some(ArchiveError::Full { place }) => {
             let why = format!("no space is left for results in {place}: free some and start it again; nothing is lost");
             Exit::with(exit::STORE_LOST, why)
         }
         _ => error,
-    })
+    })?;
+    Ok((opened, trial))
 }
 
 fn disagreement(had: &Choice) -> String {
@@ -152,10 +198,10 @@ fn open_choice(state: &StateDir, choice: &Choice, packs: PackOptions) -> anyhow:
 }
 
 /// Writes it in one piece: a crash leaves all of it or nothing.
-fn write(path: &Path, choice: &Choice) -> anyhow::Result<()> {
+fn write(path: &Path, note: &Note) -> anyhow::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(&serde_json::to_vec_pretty(choice)?)?;
+    file.write_all(&serde_json::to_vec_pretty(note)?)?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())

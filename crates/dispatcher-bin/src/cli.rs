@@ -1,11 +1,12 @@
 //! The command line: what can be said, and the help that teaches it.
 
+mod help;
 mod worker;
 
 pub use worker::WorkerArgs;
 
 use crate::{commands, views};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,13 +16,33 @@ use std::time::Duration;
 /// best result that was produced, or a stored reason why not.
 #[derive(Debug, Parser)]
 #[command(name = "dispatcher", version, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 all usable, 1 some not, 2 usage, 3 interrupted (the same command resumes),\n\
-    10 store lost, 11 hard limit, 12 drain timed out, 13 a part died, 14 locked by another process,\n\
-    15 the database belongs to another version.")]
+#[command(after_help = "\
+Examples:
+  dispatcher run papers --exec 'pandoc {input} -o {output}' --ext html
+  dispatcher status --state papers.out
+
+  dispatcher serve
+  dispatcher import papers --service html
+  dispatcher worker --service html --exec './convert {input}' --ext html
+  dispatcher why 2024/paper.tex
+  dispatcher export --out results
+
+`dispatcher COMMAND --help` has more of them, and says what the command does.
+
+Exit codes: 0 all usable, 1 some not, 2 usage, 3 interrupted (the same command resumes), 10 store lost, 11 hard limit,
+12 drain timed out, 13 a part died, 14 locked by another process, 15 the database belongs to another version.")]
 pub struct CommandLine {
     /// What to do; without it a server starts, with every setting at its default.
     #[command(subcommand)]
     pub command: Option<Command>,
+}
+
+impl CommandLine {
+    /// What the process was started with; ends it where that cannot be read, or where help was asked for.
+    pub fn read() -> Self {
+        let matches = help::set(Self::command()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+    }
 }
 
 /// What can be done.
@@ -80,7 +101,9 @@ pub enum Command {
 #[command(after_help = "\
 Examples:
   dispatcher run papers --exec 'pandoc {input} -o {output}' --ext html
-  dispatcher run scans -o text --exec 'tesseract {input} stdout' --ext txt --slots 8 --limit 5m
+  dispatcher run scans -o text --exec 'tesseract {input} stdout' --ext txt
+  dispatcher run papers --exec './convert {input}' --slots 8 --limit 5m
+  dispatcher run papers --exec './convert {input}' --again failed
   dispatcher run logs --exec 'gzip -9nc {input}'
 
 Placeholders in CMD: {input} {output} {stem} {ext} {task} {attempt}. Without {output}, what the
@@ -161,8 +184,16 @@ pub struct StateArgs {
 
 /// `show`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher show 17
+  dispatcher show 2024/paper.tex
+  dispatcher show html/papers/2024/paper.tex --json
+
+A name that several tasks have means the oldest of them; the others are listed. `dispatcher why` says in a few lines what
+this says in full.")]
 pub struct ShowArgs {
-    /// The task's id, or its input's name as `tasks` prints it.
+    /// The task: its id, or INPUT, CORPUS/INPUT or SERVICE/CORPUS/INPUT as `tasks` prints them.
     pub task: std::ffi::OsString,
     /// Where.
     #[command(flatten)]
@@ -171,6 +202,13 @@ pub struct ShowArgs {
 
 /// `doctor`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher doctor
+  dispatcher doctor --deep --state papers.out
+
+Exit code 0: every attempt that went out has one ending, and every result that stands is where it should be. Exit code 1:
+what is wrong is listed, and what to do about it. It changes nothing, and may be used while a dispatcher is at work.")]
 pub struct DoctorArgs {
     /// Where.
     #[command(flatten)]

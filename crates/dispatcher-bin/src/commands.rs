@@ -67,12 +67,7 @@ pub async fn open_or_make(named: &Path, options: SqliteOptions) -> anyhow::Resul
         Ok(state) => state,
         Err(_) => StateDir::make_at(named)?,
     };
-    if state.identity().exists() {
-        return Err(Exit::usage(format!(
-            "{} belongs to a `dispatcher run`: give the server a state folder of its own with --state",
-            state.path().display()
-        )));
-    }
+    state.check_is_a_servers()?;
     let store = state.store(options).await?;
     Ok((state, store))
 }

@@ -13,7 +13,7 @@ use crate::cli::StateArgs;
 use crate::exit::{self, Exit};
 use crate::filter::FilterArgs;
 use crate::settings::LayoutKind;
-use crate::views::{event_loop, open, words};
+use crate::views::{self, event_loop, open, words};
 use clap::{Args, ValueEnum};
 use dispatcher_core::id::TaskId;
 use results::Results;
@@ -31,12 +31,15 @@ Examples:
   dispatcher export --out results --service html --status no_problem,warning
   dispatcher export --tar - --corpus papers | ssh elsewhere tar x
   dispatcher export 17 > paper.html
-  dispatcher export 17 --part stderr
+  dispatcher export html/papers/2024/paper.tex --part stderr
 
-In a folder a result is SERVICE/CORPUS/INPUT, or what --layout says; a file that is there and right is
-left alone, so that the same command goes on where it was interrupted. Every checksum is compared. A
-result appears whole or not at all. It may be done while a dispatcher is at work: then it has what stood
-at some moment on the way. Of a task in a new run there is nothing until that has a result.
+A result is called SERVICE/CORPUS/INPUT, or what --layout says, in a folder and in a tar file alike. What no file can be
+called, a part of more than 255 bytes say, is written as parts that begin with `%=`, so that every name stays below the folder
+and no two become one.
+
+In a folder a file that is there and right is left alone, so that the same command goes on where it was interrupted. Every
+checksum is compared. A result appears whole or not at all. It may be done while a dispatcher is at work: then it has what
+stood at some moment on the way. Of a task in a new run there is nothing until that has a result.
 
 Exit codes: 0 everything that was meant is out, 1 something could not be, 2 usage.")]
 pub struct ExportArgs {
@@ -153,7 +156,12 @@ fn tell(report: &Report, args: &ExportArgs, to_stdout: bool) -> anyhow::Result<u
         }
     };
     if args.at.json {
-        line(&serde_json::to_string_pretty(report)?);
+        let json = views::json(report)?;
+        if to_stdout {
+            crate::say(&json);
+        } else {
+            crate::tell_as_it_is(&json);
+        }
     } else {
         report.faults.iter().for_each(|fault| line(fault));
         let more = report.count.saturating_sub(report.faults.len() as u64);

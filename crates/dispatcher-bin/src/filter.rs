@@ -4,17 +4,15 @@
 //! nothing of what is done with the tasks.
 
 use crate::exit::Exit;
+use crate::named::Named;
 use crate::views::told;
 use clap::{Args, ValueEnum};
-use dispatcher_core::id::{CorpusId, EntryName, ServiceId, TaskId};
+use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
 use dispatcher_core::lookup::CorpusKind;
 use dispatcher_core::report::Status;
 use dispatcher_store::{Corpus, Store, TaskFilter, TaskState};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-
-/// Ids that are looked up in one read.
-const IDS_AT_ONCE: usize = 1000;
 
 /// Of which service and corpus.
 #[derive(Clone, Debug, Default, Args)]
@@ -30,9 +28,9 @@ pub struct PlaceArgs {
 /// Which tasks.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FilterArgs {
-    /// Only these ids.
-    #[arg(value_name = "ID", value_parser = clap::value_parser!(i64).range(1..))]
-    pub ids: Vec<i64>,
+    /// Only these tasks: by id, or by INPUT, CORPUS/INPUT or SERVICE/CORPUS/INPUT as `tasks` prints them.
+    #[arg(value_name = "TASK")]
+    pub tasks: Vec<OsString>,
     /// What is so of them.
     #[command(flatten)]
     pub marks: MarkArgs,
@@ -111,15 +109,15 @@ impl PlaceArgs {
 impl FilterArgs {
     /// The filter that the arguments mean.
     pub async fn filter(&self, store: &dyn Store) -> anyhow::Result<TaskFilter> {
-        self.marks.filter(store, &self.ids, self.place.filter(store).await?).await
+        self.marks.filter(store, &self.tasks, self.place.filter(store).await?).await
     }
 }
 
 impl MarkArgs {
-    /// The filter that the arguments mean, with these ids and of this place.
-    pub async fn filter(&self, store: &dyn Store, ids: &[i64], place: TaskFilter) -> anyhow::Result<TaskFilter> {
-        let ids: Vec<TaskId> = ids.iter().copied().map(TaskId).collect();
-        check_ids(store, &ids).await?;
+    /// The filter that the arguments mean, with the tasks of these names and of this place.
+    pub async fn filter(&self, store: &dyn Store, tasks: &[OsString], place: TaskFilter) -> anyhow::Result<TaskFilter> {
+        // A name that a person wrote and that there is not is a slip of the pen, not an empty choice.
+        let ids = if tasks.is_empty() { vec![] } else { Named::look_up(store, tasks, &place).await?.each(tasks)? };
         Ok(TaskFilter {
             ids,
             states: self.states.iter().map(|word| state_of(*word)).collect(),
@@ -167,18 +165,6 @@ pub async fn sandbox_of(store: &dyn Store, name: &str) -> anyhow::Result<(Corpus
 fn unknown(kind: &str, name: &str, known: Vec<String>) -> anyhow::Error {
     let known = if known.is_empty() { "there is none yet".to_owned() } else { format!("known: {}", known.join(", ")) };
     Exit::usage(format!("there is no {kind} {name:?}; {known}"))
-}
-
-/// An id that a person wrote and that there is not is a slip of the pen, not an empty choice.
-async fn check_ids(store: &dyn Store, ids: &[TaskId]) -> anyhow::Result<()> {
-    for some in ids.chunks(IDS_AT_ONCE) {
-        let filter = TaskFilter { ids: some.to_vec(), ..TaskFilter::default() };
-        let found = store.tasks(&filter, TaskId(0), IDS_AT_ONCE).await.map_err(told)?;
-        if let Some(missing) = some.iter().find(|id| !found.iter().any(|row| row.id == **id)) {
-            return Err(Exit::usage(format!("there is no task {missing}: `dispatcher tasks` lists ids and inputs")));
-        }
-    }
-    Ok(())
 }
 
 const fn state_of(word: StateWord) -> TaskState {

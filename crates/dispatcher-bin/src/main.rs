@@ -14,20 +14,23 @@ mod export;
 mod filter;
 mod inputs;
 mod log;
+mod named;
+mod places;
 mod run;
 mod serve;
 mod settings;
 mod signals;
 mod state;
 mod views;
+mod waiting;
 mod worker;
 
-use clap::Parser;
+use dispatcher_core::text::printed;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn main() -> ExitCode {
-    let command_line = cli::CommandLine::parse();
+    let command_line = cli::CommandLine::read();
     let command = command_line.command.unwrap_or_else(|| cli::Command::Serve(Box::new(serve::ServeArgs::by_default())));
     if !matches!(command, cli::Command::Serve(_)) {
         start_log();
@@ -87,20 +90,28 @@ fn say_at_the_end(line: String) {
     }
 }
 
-/// Prints a line for a person. A closed standard error is no reason to die.
-pub(crate) fn say(line: &str) {
+/// Prints lines for a person. Names in them are anybody's: what would move the cursor or turn the reading direction shows
+/// as an escape. A closed standard error is no reason to die.
+pub(crate) fn say(text: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    for line in text.split('\n') {
+        let _ = writeln!(std::io::stderr().lock(), "{}", printed(line));
+    }
 }
 
 /// Set where a line of what was asked for could not be written, to a full disk say.
 static UNTOLD: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line of what was asked for; `false` where nobody reads any more. Who has read enough is no fault; a line that
-/// could not be written is, and the program ends with it.
+/// could not be written is, and the program ends with it. Names in it are anybody's, and so it stays one line.
 pub(crate) fn tell(line: &str) -> bool {
+    tell_as_it_is(&printed(line))
+}
+
+/// The same of a text that is safe as it is.
+pub(crate) fn tell_as_it_is(text: &str) -> bool {
     use std::io::{ErrorKind, Write};
-    let told = writeln!(std::io::stdout().lock(), "{line}");
+    let told = writeln!(std::io::stdout().lock(), "{text}");
     if told.as_ref().is_err_and(|e| e.kind() != ErrorKind::BrokenPipe) {
         UNTOLD.store(true, Ordering::Relaxed);
     }

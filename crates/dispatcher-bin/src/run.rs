@@ -21,6 +21,7 @@ use crate::inputs::{self, Imported, Target};
 use crate::signals::Stop;
 use crate::state::{StateDir, store_error};
 use crate::views::event_loop;
+use crate::waiting::WaitingNote;
 use crossbeam_channel::{Receiver, bounded, never, select, tick};
 use dispatcher_server::{Dispatcher, DrainMode, Ended};
 use dispatcher_store::{Store, TaskFilter, TaskState};
@@ -81,6 +82,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         imported: None,
         stop,
         asked_at: None,
+        note: WaitingNote::make(&state),
         screen: Screen::open(args.quiet),
     };
     let finished = match running.until_over(import) {
@@ -124,6 +126,7 @@ struct Running<'a> {
     imported: Option<Imported>,
     stop: Stop,
     asked_at: Option<Instant>,
+    note: WaitingNote,
     screen: Screen,
 }
 
@@ -214,6 +217,7 @@ impl Running<'_> {
                 ));
             }
         }
+        self.note.tell(self.dispatcher.waits_for());
         let now = self.dispatcher.progress().now();
         let total = self.total_before + self.counts.added.load(Ordering::Relaxed);
         let importing = !self.counts.over.load(Ordering::Acquire);

@@ -11,6 +11,7 @@ use crate::settings::{self, Settings, millis};
 use crate::signals::Stop;
 use crate::state::{StateDir, store_error};
 use crate::views::event_loop;
+use crate::waiting::WaitingNote;
 use clap::Args;
 use crossbeam_channel::{select, tick};
 use dispatcher_server::stage::StageFailure;
@@ -40,7 +41,7 @@ Examples:
 
 Then, in other shells:
   dispatcher import papers --service html
-  dispatcher worker --service html --exec 'pandoc {input} -o {output}' --ext html
+  dispatcher worker --service html --exec './convert {input}' --ext html
   dispatcher status
   dispatcher export --out results
 
@@ -174,11 +175,13 @@ pub fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let settings = Settings::of(&layers)?;
     let mut log = Log::start(settings.log, "info");
     let state = StateDir::make_at(&args.state)?;
+    state.check_is_a_servers()?;
     let _lock = state.lock()?;
-    let choice = choice(&settings, &layers, &state)?;
-    let opened = archive::choose(&state, &choice, pack_options(&settings))?;
     let looped = event_loop()?;
     let store = Arc::new(looped.block_on(state.store(options(&settings)))?);
+    let had = looped.block_on(archive::kept(&state, &*store))?;
+    let choice = choice(&settings, &layers, &state, had.as_ref())?;
+    let (opened, trial) = archive::choose(&state, had.as_ref(), &choice, pack_options(&settings))?;
     looped.block_on(make_services(&*store, &settings))?;
     if let Opened::Packs(packs) = &opened {
         looped.block_on(sweep(packs, &*store))?;
@@ -187,17 +190,21 @@ pub fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let listen = config.endpoint.to_string();
     let dispatcher =
         Dispatcher::start(config, store.clone(), opened.archive()).map_err(|failure| could_not_start(&failure))?;
+    trial.passed();
     looped.block_on(greet(&*store, &dispatcher, &listen, &state))?;
     if args.until_empty || args.limit.is_some() {
         dispatcher.finish_when_empty();
     }
-    Serving { dispatcher, stop, log: &mut log, mode: args.drain.into(), asked: false }.until_over().or_else(|error| {
-        if !tracing::enabled!(tracing::Level::ERROR) {
-            return Err(error);
-        }
-        tracing::error!("{error:#}");
-        Ok(exit::of_error(&error))
-    })
+    let note = WaitingNote::make(&state);
+    Serving { dispatcher, stop, log: &mut log, note, mode: args.drain.into(), asked: false }.until_over().or_else(
+        |error| {
+            if !tracing::enabled!(tracing::Level::ERROR) {
+                return Err(error);
+            }
+            tracing::error!("{error:#}");
+            Ok(exit::of_error(&error))
+        },
+    )
 }
 
 /// What goes on, and how its end is waited for.
@@ -205,6 +212,7 @@ struct Serving<'a> {
     dispatcher: Dispatcher,
     stop: Stop,
     log: &'a mut Log,
+    note: WaitingNote,
     mode: DrainMode,
     asked: bool,
 }
@@ -227,6 +235,7 @@ impl Serving<'_> {
 
     fn look(&mut self) {
         self.dispatcher.note_dropped_lines(self.log.dropped());
+        self.note.tell(self.dispatcher.waits_for());
         if self.stop.is_asked() && !self.asked {
             self.asked = true;
             tracing::info!("told to stop: nothing more is handed out; a second signal ends at once");
@@ -270,18 +279,25 @@ async fn sweep(packs: &PackArchive, store: &dyn Store) -> anyhow::Result<()> {
         }
         None => tracing::info!("the packs are being compacted: what an earlier process left of them stays for now"),
     }
+    for missing in upkeep::missing(packs, store).await.map_err(|e| store_error(&e))? {
+        if missing.is_loss() {
+            tracing::error!("{missing}; `dispatcher doctor` names their tasks");
+        } else {
+            tracing::info!("{missing}");
+        }
+    }
     Ok(())
 }
 
 /// Where results go: as it was said, or else as it was before. A folder is seen from beside the state folder.
-fn choice(settings: &Settings, layers: &Figment, state: &StateDir) -> anyhow::Result<Choice> {
+fn choice(settings: &Settings, layers: &Figment, state: &StateDir, had: Option<&Choice>) -> anyhow::Result<Choice> {
     let beside = state.path().parent().unwrap_or(Path::new("."));
     let mut wanted =
         Choice { kind: settings.archive, results: beside.join(&settings.results), layout: settings.layout };
     let said = |name| settings::is_said(layers, name);
-    if let Some(had) = archive::read(state)? {
+    if let Some(had) = had {
         wanted.kind = if said("archive") { wanted.kind } else { had.kind };
-        wanted.results = if said("results") { wanted.results } else { had.results };
+        wanted.results = if said("results") { wanted.results } else { had.results.clone() };
         wanted.layout = if said("layout") { wanted.layout } else { had.layout };
     } else if !said("archive") && (said("results") || said("layout")) {
         // Whoever says where result files go wants them.

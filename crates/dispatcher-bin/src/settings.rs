@@ -270,6 +270,17 @@ impl Settings {
         FleetLimits { beat: millis(self.beat), dead_after, stuck_after: dead_after, ..FleetLimits::default() }
     }
 
+    /// Bounds of the workers of the legacy wire.
+    pub fn legacy_limits(&self) -> LegacyLimits {
+        let largest = self.legacy_max.as_u64();
+        LegacyLimits {
+            window: self.legacy_window,
+            unread_each: largest,
+            unread_all: largest.saturating_mul(4),
+            ..LegacyLimits::default()
+        }
+    }
+
     /// The legacy wire.
     pub fn legacy(&self) -> anyhow::Result<LegacyWire> {
         let results = match self.legacy_results.as_str() {
@@ -284,16 +295,10 @@ impl Settings {
                 Exit::usage(format!("legacy_results is {place:?}: {e}; {how}"))
             })
         });
-        let largest = self.legacy_max.as_u64();
         Ok(LegacyWire {
             results: results.transpose()?,
-            max_result: usize::try_from(largest).ok(),
-            limits: LegacyLimits {
-                window: self.legacy_window,
-                unread_each: largest,
-                unread_all: largest.saturating_mul(4),
-                ..LegacyLimits::default()
-            },
+            max_result: usize::try_from(self.legacy_max.as_u64()).ok(),
+            limits: self.legacy_limits(),
             keep_alive: (!self.keep_alive.is_zero()).then_some(self.keep_alive),
         })
     }

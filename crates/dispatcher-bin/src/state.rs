@@ -86,6 +86,22 @@ impl StateDir {
         self.0.join("run.json")
     }
 
+    /// Refuses the folder of a `run` to whoever needs a server's.
+    pub fn check_is_a_servers(&self) -> anyhow::Result<()> {
+        if !self.identity().exists() {
+            return Ok(());
+        }
+        Err(Exit::usage(format!(
+            "{} belongs to a `dispatcher run`: give the server a state folder of its own with --state",
+            self.0.display()
+        )))
+    }
+
+    /// The file that says what the process at work waits for.
+    pub fn waiting_note(&self) -> PathBuf {
+        self.0.join("waiting")
+    }
+
     /// The file that says what becomes of results.
     pub fn archive_note(&self) -> PathBuf {
         self.0.join("archive.json")

@@ -16,6 +16,7 @@ pub mod words;
 pub mod workers;
 
 use crate::state::{StateDir, store_error};
+use dispatcher_core::text::is_plain;
 use dispatcher_store::StoreError;
 use dispatcher_store::sqlite::{SqliteOptions, SqliteStore};
 use serde::Serialize;
@@ -35,8 +36,26 @@ pub async fn open(named: &Path) -> anyhow::Result<(StateDir, SqliteStore)> {
 
 /// Prints a value as JSON.
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    crate::tell(&serde_json::to_string_pretty(value)?);
+    crate::tell_as_it_is(&json(value)?);
     Ok(())
+}
+
+/// A value as JSON that a terminal may be given. Outside its strings there is nothing to escape but the ends of its lines.
+pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
+    let text = serde_json::to_string_pretty(value)?;
+    if text.chars().all(|c| c == '\n' || is_plain(c)) {
+        return Ok(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 32);
+    for c in text.chars() {
+        if c == '\n' || is_plain(c) {
+            escaped.push(c);
+        } else {
+            // Those that are not plain are all of the basic plane.
+            escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
+        }
+    }
+    Ok(escaped)
 }
 
 /// For `map_err`.

@@ -309,6 +309,12 @@ impl Dispatcher {
         self.shared.dropped_lines.store(lines, Ordering::Relaxed);
     }
 
+    /// What is waited for, where nothing is handed out before it is there: space, a lost store.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<String> {
+        self.shared.waits_for(&self.progress)
+    }
+
     /// Tasks in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {

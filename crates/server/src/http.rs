@@ -111,11 +111,7 @@ impl Pages {
         if self.shared.is_draining() {
             return Some("draining".to_owned());
         }
-        let waiting = self.progress.now().waiting_for;
-        if self.shared.holding.load(Ordering::Acquire) {
-            return Some(format!("waiting for {}", waiting.unwrap_or_else(|| "the store".to_owned())));
-        }
-        None
+        self.shared.waits_for(&self.progress).map(|what| format!("waiting for {what}"))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns values that one stage sets and others read, each exact at rest. Knows nothing of what they lead to.
 
+use crate::progress::Progress;
 use dispatcher_core::id::{ServiceId, TaskId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -66,6 +67,12 @@ impl Shared {
         [DrainMode::Received, DrainMode::InFlight, DrainMode::WorkersLeft]
             .into_iter()
             .find(|mode| *mode as u8 == self.drain.load(Ordering::Acquire))
+    }
+
+    /// What is waited for, where nothing may be leased before it is there: space, a lost store.
+    pub fn waits_for(&self, progress: &Progress) -> Option<String> {
+        let what = || progress.now().waiting_for.unwrap_or_else(|| "the store".to_owned());
+        self.holding.load(Ordering::Acquire).then(what)
     }
 
     /// Whether nothing more may be leased.

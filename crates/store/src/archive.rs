@@ -5,6 +5,7 @@
 
 pub mod files;
 pub mod none;
+pub mod outside;
 pub mod packs;
 
 pub use files::{FileArchive, FileArchiveOptions, Layout};

@@ -4,6 +4,7 @@ use crate::model::{ClaimedTask, Corpus, Entry, ErrorClass, ServiceSettings, Stor
 use dispatcher_core::finalise::{PartRef, Record};
 use dispatcher_core::id::{CorpusId, ServiceId};
 use dispatcher_core::report::Message;
+use dispatcher_core::text::is_plain;
 use dispatcher_core::time::TimeMs;
 use std::collections::HashSet;
 
@@ -65,12 +66,24 @@ pub(crate) fn bad_row(doing: &'static str, why: String) -> StoreError {
 /// Names of services and corpora become names of folders, and words in lists and commands.
 pub(crate) fn check_name(of: &str, name: &str) -> Result<(), String> {
     let fits = !name.is_empty() && name.len() <= MAX_NAME && name != "." && name != "..";
-    if fits && !name.chars().any(|c| c == '/' || c.is_control()) {
+    if fits && !name.chars().any(|c| c == '/' || !is_plain(c)) {
         return Ok(());
     }
     Err(format!(
-        "the name {name:?} of {of} cannot be used: allowed are 1 to {MAX_NAME} bytes without '/' and control characters, \
-         but not \".\" and \"..\""
+        "the name {name:?} of {of} cannot be used: allowed are 1 to {MAX_NAME} bytes without '/', control characters and \
+         marks of the reading direction, but not \".\" and \"..\""
+    ))
+}
+
+/// A service's name also stands in lists with commas: workers say so what they offer.
+pub(crate) fn check_service(name: &str) -> Result<(), String> {
+    check_name("a service", name)?;
+    if !name.contains(',') {
+        return Ok(());
+    }
+    Err(format!(
+        "the name {name:?} of a service cannot be used: it has a comma, and workers offer services in a list with commas \
+         (`dispatcher worker --service a,b`); leave the comma out"
     ))
 }
 

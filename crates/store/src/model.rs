@@ -223,6 +223,8 @@ pub struct PackedPart {
     /// Whether it is still wanted: kept output of an attempt, and the newest filed result of its task. A result that was
     /// replaced is not.
     pub live: bool,
+    /// Whether it belongs to the result that stands for its task.
+    pub stands: bool,
 }
 
 /// Where a part of a pack goes.
@@ -254,6 +256,8 @@ pub struct TaskFilter {
     pub what: Option<String>,
     /// The entry's name begins with these bytes.
     pub entry_prefix: Option<EntryName>,
+    /// The entry has one of these names.
+    pub entries: Vec<EntryName>,
 }
 
 /// How far a piecewise command came.
@@ -272,6 +276,10 @@ pub struct Summary {
     pub total: u64,
     /// By state.
     pub by_state: Vec<(TaskState, u64)>,
+    /// Of those that are leased, the ones that went out to a worker. The others wait at the dispatcher.
+    pub handed_out: u64,
+    /// Of those that went out, the ones that their workers have begun. The others wait at a worker.
+    pub running: u64,
     /// Of those that are over, by status.
     pub by_status: Vec<(Status, u64)>,
     /// The most frequent kinds of the worst message of failures: category, what, tasks.
@@ -362,16 +370,30 @@ impl Trail {
         may_be_meant.then_some(self.newest)
     }
 
-    /// Workers that may still bring a result of an earlier run and could not be told apart from one of this run (rule L8):
-    /// those of the legacy wire whose attempt ended without a reply of theirs, and when it did.
+    /// Workers that may still bring a result of an earlier run and could not be told apart from one of this run (rule L8),
+    /// and since when they have been silent.
     #[must_use]
     pub fn worked_earlier(&self) -> Vec<(String, TimeMs)> {
-        let silent = |ending: Option<Ending>| {
-            !matches!(ending, Some(Ending::Accepted | Ending::Superseded | Ending::Unusable | Ending::RetryableCause))
-        };
-        let earlier = self.attempts.iter().filter(|a| a.run < self.newest.run && silent(a.ending));
-        let of_legacy = earlier.filter_map(|a| Some((a.worker.as_ref().filter(|key| key.is_legacy())?, a.ended_at)));
-        of_legacy.map(|(key, at)| (key.name.clone(), at.unwrap_or(TimeMs(i64::MAX)))).collect()
+        let earlier = self.attempts.iter().filter(|a| a.run < self.newest.run);
+        earlier.filter_map(|a| may_bring(a.worker.as_ref(), a.ending, a.ended_at)).collect()
+    }
+}
+
+/// Whether the worker of an attempt may still bring its result without saying of which attempt it is: one of the legacy
+/// wire, whose attempt ended without a reply of its own. With its name, and when that was.
+fn may_bring(worker: Option<&WorkerKey>, ending: Option<Ending>, ended_at: Option<TimeMs>) -> Option<(String, TimeMs)> {
+    let has_replied =
+        matches!(ending, Some(Ending::Accepted | Ending::Superseded | Ending::Unusable | Ending::RetryableCause));
+    let key = worker.filter(|key| key.is_legacy() && !has_replied)?;
+    Some((key.name.clone(), ended_at.unwrap_or(TimeMs(i64::MAX))))
+}
+
+impl Story {
+    /// As [`Trail::worked_earlier`].
+    #[must_use]
+    pub fn worked_earlier(&self) -> Vec<(String, TimeMs)> {
+        let earlier = self.attempts.iter().filter(|a| a.run < self.task.run);
+        earlier.filter_map(|a| may_bring(a.worker.as_ref(), a.ending, a.ended_at)).collect()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::model::{PackedPart, PartMove, StoreError};
 use dispatcher_core::id::EntryName;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Parts that are read together.
 const PAGE: usize = 2_000;
@@ -47,6 +48,36 @@ pub struct Swept {
     pub removed: u64,
     /// Packs that a crash had left without an end.
     pub ended: u64,
+}
+
+/// A pack that rows name and that is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Its place.
+    pub place: EntryName,
+    /// Parts of results that stand which lay in it.
+    pub standing: u64,
+    /// Other parts: of results that stand no more, and kept output of attempts without one.
+    pub others: u64,
+}
+
+impl Missing {
+    /// Whether something is lost with it that anybody can still ask for.
+    #[must_use]
+    pub const fn is_loss(&self) -> bool {
+        self.standing > 0
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, standing, others } = self;
+        if self.is_loss() {
+            write!(f, "the pack {place} is missing, and with it {standing} parts of results that stand")
+        } else {
+            write!(f, "the pack {place} is missing; nothing that stands was in it, only {others} older parts")
+        }
+    }
 }
 
 /// When and how packs are rewritten.
@@ -93,11 +124,38 @@ pub async fn sweep(archive: &PackArchive, store: &dyn Store) -> Result<Option<Sw
         match keeper.idle(&row.place) {
             Ok(Some(idle)) => swept.ended += u64::from(keeper.end(&idle, row.end)?),
             Ok(None) => {}
-            Err(e @ ArchiveError::Gone { .. }) => tracing::error!("{e}; `dispatcher doctor` names what was in it"),
+            // What is lost with it is told by `missing`.
+            Err(ArchiveError::Gone { .. }) => {}
             Err(e) => return Err(e.into()),
         }
     }
     Ok(Some(swept))
+}
+
+/// Packs that rows name and that are not there: whoever judges what their loss means, at a start or when asked, judges by
+/// this.
+///
+/// # Errors
+/// Where the rows cannot be read.
+pub async fn missing(archive: &PackArchive, store: &dyn Store) -> Result<Vec<Missing>, StoreError> {
+    let mut found = Vec::new();
+    for place in store.packs().await?.into_iter().map(|row| row.place).filter(|place| !archive.has(place)) {
+        let mut gone = Missing { place, standing: 0, others: 0 };
+        let mut after = 0;
+        loop {
+            let page = store.packed(&gone.place, after, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = last.offset;
+            let standing = page.iter().filter(|part| part.stands).count() as u64;
+            gone.standing += standing;
+            gone.others += page.len() as u64 - standing;
+        }
+        // One that was compacted since its row was read has no parts any more.
+        if gone.standing + gone.others > 0 {
+            found.push(gone);
+        }
+    }
+    Ok(found)
 }
 
 /// Removes packs that no row names and nobody writes to. They are locked first and the rows read then: whoever could

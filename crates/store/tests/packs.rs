@@ -9,7 +9,7 @@ use dispatcher_core::report::Status;
 use dispatcher_core::time::TimeMs;
 use dispatcher_store::archive::packs::member::unescape;
 use dispatcher_store::archive::{Archive, ArchiveError, NewPart, PackArchive, PackOptions, Source};
-use dispatcher_store::upkeep::{Compacted, Compacting, Swept, UpkeepError, compact, sweep};
+use dispatcher_store::upkeep::{Compacted, Compacting, Swept, UpkeepError, compact, missing, sweep};
 use dispatcher_store::{
     Claim, DispatcherId, DispatcherInfo, Durability, Entry, PartRef, Publication, Record, ServiceSettings,
     SqliteOptions, SqliteStore, Store, TaskFilter,
@@ -615,6 +615,29 @@ async fn a_suspect_pack_is_brought_to_safety_and_a_damaged_part_stays_and_is_tol
     for (n, publication) in desk.store.standing_parts(TaskId(0), 99).await.expect("lists").iter().enumerate() {
         assert_eq!(archive.check(publication, true).expect("looks").len(), usize::from(n == 7), "{publication:?}");
     }
+}
+
+// Rule C5: what a start and `doctor` say of a lost pack is one judgement.
+#[tokio::test]
+async fn a_pack_that_is_missing_is_a_loss_as_long_as_a_result_that_stands_was_in_it() {
+    let place = Place::new();
+    let desk = Desk::open(&place).await;
+    let archive = place.open();
+    desk.finish(&archive, &desk.claim(3).await, "first").await;
+    drop(archive);
+    let archive = place.open();
+    assert_eq!(missing(&archive, &desk.store).await.expect("reads"), []);
+    let pack = place.packs().remove(0);
+    fs::remove_file(&pack).expect("removes");
+    let found = missing(&archive, &desk.store).await.expect("reads").remove(0);
+    assert_eq!((found.standing, found.others, found.is_loss()), (3, 0, true));
+    assert!(found.to_string().contains("3 parts of results that stand"), "{found}");
+    desk.rerun(1..=3).await;
+    let found = missing(&archive, &desk.store).await.expect("reads").remove(0);
+    assert_eq!((found.standing, found.others, found.is_loss()), (0, 3, false));
+    desk.finish(&archive, &desk.claim(3).await, "second").await;
+    assert_eq!(missing(&archive, &desk.store).await.expect("reads"), [found]);
+    desk.assert_right(&archive, 3).await;
 }
 
 #[tokio::test]

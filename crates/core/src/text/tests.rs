@@ -81,6 +81,26 @@ fn of_too_many_messages_the_gravest_stay_in_their_order() {
     assert_eq!(kept, ["2", "4", "2 messages left out"]);
 }
 
+// Case F52.
+#[test]
+fn what_is_printed_is_one_line_that_fools_no_terminal() {
+    let cases: &[(&[u8], &str)] = &[
+        (b"2024/a b.tex", "2024/a b.tex"),
+        (b"two\nlines\tand \x1b[2J", "two\\nlines\\tand \\u{1b}[2J"),
+        ("\u{202e}gpj.exe".as_bytes(), "\\u{202e}gpj.exe"),
+    ];
+    for (raw, shown) in cases {
+        assert_eq!(printed(std::str::from_utf8(raw).unwrap()), *shown);
+        assert_eq!(printed_name(raw), *shown);
+    }
+    assert_eq!(printed_name(b"\xff\\n"), "\\xff\\\\n");
+    for never_shown in
+        ["\\", "\\q", "\\x4", "\\x41", "\\x+f", "\\u{41}", "\\u{1b", "\\u{d800}", "\\u{00202e}", "\u{202e}", "\n"]
+    {
+        assert_eq!(read_printed(never_shown), None, "{never_shown:?}");
+    }
+}
+
 fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..200),
@@ -107,6 +127,15 @@ proptest! {
             prop_assert_eq!(&twice.text, &once.text);
             prop_assert!(twice.note.is_empty());
         }
+    }
+
+    // Case F52.
+    #[test]
+    fn a_name_can_be_typed_as_it_is_printed(bytes in any_bytes()) {
+        let shown = printed_name(&bytes);
+        prop_assert!(shown.chars().all(is_plain), "{shown:?}");
+        prop_assert_eq!(printed(&shown), shown.as_str());
+        prop_assert_eq!(read_printed(&shown), Some(bytes));
     }
 
     // Case F52.

@@ -10,9 +10,12 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  dispatcher worker --service tex_to_html --exec 'latexmlc {input} --dest={output}' --ext html
-  dispatcher worker --connect tcp://127.0.0.1:51695 --service ocr --exec 'tesseract {input} stdout'
-  dispatcher worker --service thumbs --exec 'convert {input} -resize 200 {output}' --slots 8 --prefetch 8
+  dispatcher worker --service html --exec './convert {input}' --ext html
+  dispatcher worker --service html,pdf --exec './convert {input} {output}'
+  dispatcher worker --service thumbs --slots 8 --prefetch 8 \\
+    --exec 'convert {input} -resize 200 {output}'
+  dispatcher worker --connect tcp://127.0.0.1:51695 --service ocr \\
+    --exec 'tesseract {input} stdout' --ext txt
 
 Placeholders in CMD: {input} {output} {stem} {ext} {task} {attempt}. Without {output}, what the
 command prints is the result. Time limits, retries and the names of stored results are the

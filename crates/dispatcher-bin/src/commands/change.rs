@@ -17,6 +17,7 @@ use dispatcher_store::{Command, TaskFilter};
 Examples:
   dispatcher rerun --status fatal,invalid --service html
   dispatcher rerun 17 23
+  dispatcher rerun 2024/paper.tex --service html
   dispatcher cancel --in ready --corpus papers
   dispatcher cancel --all
 

@@ -12,6 +12,7 @@ use crate::views::{event_loop, open, told, words};
 use clap::{Args, Subcommand};
 use dispatcher_core::id::{CorpusId, TaskId};
 use dispatcher_store::{Carve, Command, Named, Store, TaskFilter};
+use std::ffi::OsString;
 
 /// The largest sample: its ids are written down with the command.
 const SAMPLE_MAX: u64 = 10_000;
@@ -46,6 +47,7 @@ pub enum SandboxAction {
     /// How its tasks have ended beside those of its parent, by status and by cause.
     Compare(CompareArgs),
     /// List sandboxes.
+    #[command(after_help = "Examples:\n  dispatcher sandbox list\n  dispatcher sandbox list --json")]
     List,
     /// Delete a sandbox with its tasks and its result files.
     Drop(DropArgs),
@@ -57,7 +59,9 @@ pub enum SandboxAction {
 Examples:
   dispatcher sandbox carve try1 --from papers --status fatal --category latex
   dispatcher sandbox carve try2 --from papers --entry 2024/ --limit 100
-  dispatcher sandbox carve try3 --from papers --of html --service html-new --sample 500")]
+  dispatcher sandbox carve try3 --from papers --of html --sample 500
+
+Nothing is copied: tasks of their own are made for inputs of the parent. Workers get the first ones at once.")]
 pub struct CarveArgs {
     /// Its name; no corpus may have it.
     pub name: String,
@@ -70,9 +74,9 @@ pub struct CarveArgs {
     /// The service that is to do them [default: theirs].
     #[arg(long, value_name = "SERVICE")]
     pub service: Option<String>,
-    /// Only these ids.
-    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = clap::value_parser!(i64).range(1..))]
-    pub ids: Vec<i64>,
+    /// Only these tasks, by id or by input; one whose input has a comma by its id.
+    #[arg(long, value_name = "TASK", value_delimiter = ',')]
+    pub ids: Vec<OsString>,
     /// What is so of them.
     #[command(flatten)]
     pub marks: MarkArgs,
@@ -86,6 +90,12 @@ pub struct CarveArgs {
 
 /// `sandbox drop`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher sandbox drop try1
+  dispatcher sandbox drop try1 --yes
+
+Without --yes it says what would go. Nothing of the parent changes.")]
 pub struct DropArgs {
     /// Its name.
     pub name: String,

@@ -16,7 +16,9 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   dispatcher services
-  dispatcher services set html --limit 10m --budget 5")]
+  dispatcher services set html --limit 10m --budget 5
+
+Each has its settings, and how far it is.")]
 pub struct ServicesArgs {
     /// What to do; without it they are listed.
     #[command(subcommand)]
@@ -35,6 +37,13 @@ pub enum ServicesAction {
 
 /// `services set`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher services set html --limit 10m --budget 5
+  dispatcher services set html --max-in-flight 20 --priority 1
+
+What is not said stays as it is, or takes the value in brackets where the service is new. A name has no '/', no comma and no
+control character.")]
 pub struct SetArgs {
     /// Its name.
     pub name: String,

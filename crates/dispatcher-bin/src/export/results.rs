@@ -7,6 +7,8 @@ use crate::settings::LayoutKind;
 use crate::views::told;
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId, TaskId};
 use dispatcher_core::wire::PART_RESULT;
+use dispatcher_store::archive::files::check_relative;
+use dispatcher_store::archive::outside::file_name;
 use dispatcher_store::archive::{Archive, ArchiveError, Checked};
 use dispatcher_store::{Corpus, PartRef, Publication, Store, TaskFilter, TaskRow};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -46,7 +48,7 @@ pub struct Found {
     pub publication: Publication,
     /// The part that is meant.
     pub part: PartRef,
-    /// What it is called.
+    /// What its file is called, in a folder and in a tar file alike.
     pub name: EntryName,
 }
 
@@ -86,8 +88,12 @@ impl<'a> Results<'a> {
         })
     }
 
-    /// Why a result cannot have its name: another one of this export has it. In the layout of CorTeX a folder has one.
-    pub fn taken(&mut self, name: &EntryName) -> Option<String> {
+    /// Why a result cannot have its name: no file can, or another one of this export has it. In the layout of CorTeX a
+    /// folder has one.
+    pub fn refused(&mut self, name: &EntryName) -> Option<String> {
+        if let Err(why) = check_relative(name) {
+            return Some(format!("no file can be named {name}: {why}"));
+        }
         if self.layout != Some(LayoutKind::Cortex) || self.given.insert(name.clone()) {
             return None;
         }
@@ -158,7 +164,7 @@ impl<'a> Results<'a> {
             name.0.push(b'.');
             name.0.extend_from_slice(self.part.as_bytes());
         }
-        Some(name)
+        Some(file_name(&name))
     }
 
     /// Copies the bytes of a result to what `begin` gives for it, and compares their checksum. Begun anew where the part

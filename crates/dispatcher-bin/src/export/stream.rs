@@ -9,7 +9,7 @@ use crate::exit::{self, Exit};
 use crate::filter::FilterArgs;
 use anyhow::Context;
 use dispatcher_core::id::TaskId;
-use dispatcher_store::archive::packs::member::{END, escape, front, padded};
+use dispatcher_store::archive::packs::member::{END, front, padded};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -28,7 +28,7 @@ fn write_tar(mut results: Results<'_>, to: &mut impl Write) -> anyhow::Result<Re
             report.without += 1;
             continue;
         };
-        if let Some(why) = results.taken(&found.name) {
+        if let Some(why) = results.refused(&found.name) {
             report.fault(task, &why);
             continue;
         }
@@ -48,14 +48,14 @@ fn write_tar(mut results: Results<'_>, to: &mut impl Write) -> anyhow::Result<Re
 }
 
 fn front_of(found: &Found) -> io::Result<Vec<u8>> {
-    front(&escape(&found.name), found.publication.lease, found.part.length)
+    front(&found.name.0, found.publication.lease, found.part.length)
 }
 
 /// Exports one result by itself.
 pub fn one(mut results: Results<'_>, which: &FilterArgs, to: Option<&Path>) -> anyhow::Result<Report> {
-    if which.ids.len() != 1 {
+    if which.tasks.len() != 1 {
         return Err(Exit::usage(
-            "say where results go: --out DIR, --tar FILE, or the id of one task, as `tasks` prints it",
+            "say where results go: --out DIR, --tar FILE, or one task, by its id or its input as `tasks` prints them",
         ));
     }
     let Some((task, found)) = results.next()? else {

@@ -8,7 +8,6 @@ use super::results::{Found, Results, Written};
 use crate::exit::{self, Exit};
 use anyhow::Context;
 use dispatcher_store::archive::Checked;
-use dispatcher_store::archive::files::check_relative;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -27,11 +26,7 @@ pub fn export(mut results: Results<'_>, out: &Path) -> anyhow::Result<Report> {
             report.without += 1;
             continue;
         };
-        if let Err(why) = check_relative(&found.name) {
-            report.fault(task, &format!("no file can be named {}: {why}", found.name));
-            continue;
-        }
-        if let Some(why) = results.taken(&found.name) {
+        if let Some(why) = results.refused(&found.name) {
             report.fault(task, &why);
             continue;
         }

@@ -2,6 +2,7 @@
 //!
 //! Owns how it looks and how often it is said. Standard error only; standard output is for the summary.
 
+use dispatcher_core::text::printed;
 use dispatcher_server::progress::ProgressNow;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
@@ -55,7 +56,7 @@ impl Screen {
             Self::Bar(bar) => {
                 bar.set_length(shown.total.max(done));
                 bar.set_position(done);
-                bar.set_message(remark(shown));
+                bar.set_message(printed(&remark(shown)).into_owned());
             }
             Self::Lines(last) => {
                 if last.elapsed() >= LINE_EVERY {

@@ -10,6 +10,12 @@ use serde::Serialize;
 
 /// `corpora`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher corpora
+  dispatcher corpora --json
+
+Each has the folder that its inputs are in, and how far each service is with it.")]
 pub struct CorporaArgs {
     /// Where.
     #[command(flatten)]

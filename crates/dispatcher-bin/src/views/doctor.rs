@@ -1,12 +1,13 @@
 //! `doctor`: the books against the rows, and the results against the archive.
 
 use super::{event_loop, open, print_json, told};
+use crate::archive::Opened;
 use crate::cli::DoctorArgs;
 use crate::exit;
 use crate::state::StateDir;
 use dispatcher_core::id::TaskId;
 use dispatcher_store::archive::Archive;
-use dispatcher_store::{Audit, Publication, Store};
+use dispatcher_store::{Audit, Publication, Store, upkeep};
 use serde::Serialize;
 
 /// Results in one read.
@@ -23,6 +24,8 @@ struct Findings {
     working: bool,
     /// What is wrong, in words; at most 1,000.
     faults: Vec<String>,
+    /// What is no fault and good to know, in words.
+    remarks: Vec<String>,
     /// How many faults there are in all.
     count: u64,
     /// Results that were compared with the archive.
@@ -51,7 +54,13 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
         for line in findings.books.differences.clone() {
             findings.add(format!("the books say {} {}, the rows say {}", line.counted, line.what, line.found));
         }
-        check_results(&state, &store, args.deep, &mut findings).await?;
+        let opened = crate::archive::open(&state)?;
+        check_results(&*opened.archive(), &store, args.deep, &mut findings).await?;
+        if let Opened::Packs(packs) = &opened {
+            let missing = upkeep::missing(packs, &store).await.map_err(told)?;
+            // Those that are a loss are faults of the tasks whose results they had.
+            findings.remarks.extend(missing.iter().filter(|missing| !missing.is_loss()).map(ToString::to_string));
+        }
         anyhow::Ok(findings)
     })?;
     let findings = Findings { healthy: findings.count == 0, ..findings };
@@ -64,8 +73,12 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
 }
 
 /// Compares every result that stands with the archive.
-async fn check_results(state: &StateDir, store: &dyn Store, deep: bool, findings: &mut Findings) -> anyhow::Result<()> {
-    let archive = crate::archive::open(state)?.archive();
+async fn check_results(
+    archive: &dyn Archive,
+    store: &dyn Store,
+    deep: bool,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     let mut after = TaskId(0);
     loop {
         let page = store.standing_parts(after, PAGE).await.map_err(told)?;
@@ -74,7 +87,7 @@ async fn check_results(state: &StateDir, store: &dyn Store, deep: bool, findings
         for publication in page {
             findings.results_checked += 1;
             let task = publication.lease.task;
-            for fault in faults_of(&*archive, store, publication, deep).await? {
+            for fault in faults_of(archive, store, publication, deep).await? {
                 findings.add(format!("task {task}: {fault}"));
             }
         }
@@ -113,6 +126,9 @@ fn print(findings: &Findings, args: &DoctorArgs) {
     let more = findings.count.saturating_sub(findings.faults.len() as u64);
     if more > 0 {
         crate::tell(&format!("and {more} more"));
+    }
+    for remark in &findings.remarks {
+        crate::tell(remark);
     }
     let books = &findings.books;
     let endings: Vec<String> = books.endings.iter().map(|(ending, n)| format!("{n} {}", ending.as_str())).collect();

@@ -4,7 +4,6 @@ use super::{event_loop, open, print_json, told, words};
 use crate::cli::StateArgs;
 use crate::exit;
 use clap::Args;
-use dispatcher_core::id::EntryName;
 use dispatcher_store::{Carve, Command, CommandId, CommandPage, CommandRow, Named, ServiceChange, Store, TaskFilter};
 
 /// Commands in one read.
@@ -69,9 +68,7 @@ pub fn line(row: &CommandRow) -> String {
             None => format!("{} changed", outcome.changed),
         },
     };
-    // Names in it are anybody's: what would break the line or move the cursor shows as it is written.
-    let line = format!("{:>5}  {}  {}  {said}: {became}", row.id.0, words::time(row.at), row.actor);
-    EntryName(line.into_bytes()).to_string()
+    format!("{:>5}  {}  {}  {said}: {became}", row.id.0, words::time(row.at), row.actor)
 }
 
 /// A command as it might be typed.
@@ -126,6 +123,7 @@ fn filter_in_words(filter: &TaskFilter) -> String {
     said.extend(filter.category.as_ref().map(|word| format!("--category {word}")));
     said.extend(filter.what.as_ref().map(|word| format!("--what {word}")));
     said.extend(filter.entry_prefix.as_ref().map(|prefix| format!("--entry {prefix}")));
+    said.extend(filter.entries.iter().map(ToString::to_string));
     said.extend(filter.service.map(|id| format!("service {}", id.0)));
     said.extend(filter.corpus.map(|id| format!("corpus {}", id.0)));
     if said.is_empty() { "--all".to_owned() } else { said.join(" ") }

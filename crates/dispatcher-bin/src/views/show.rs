@@ -2,63 +2,51 @@
 
 use super::{event_loop, open, print_json, told, words};
 use crate::cli::ShowArgs;
-use crate::exit::{self, Exit};
-use dispatcher_core::id::{EntryName, TaskId};
+use crate::exit;
+use crate::named::{Named, no_such};
+use crate::places::{Placed, Places};
 use dispatcher_core::time::TimeMs;
-use dispatcher_store::{AttemptRow, ResultRow, Store, Story, TaskFilter};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-
-/// Rows in one read.
-const PAGE: usize = 1000;
+use dispatcher_store::{AttemptRow, ResultRow, Store, Story, TaskFilter, TaskRow};
+use serde::Serialize;
 
 /// Shows a task.
 pub fn show(args: &ShowArgs) -> anyhow::Result<u8> {
-    let story = event_loop()?.block_on(async {
+    let (story, places, others) = event_loop()?.block_on(async {
         let (_, store) = open(&args.at.state).await?;
-        let ids = matching(&store, &args.task).await?;
-        let id = ids.first().ok_or_else(|| no_such(&args.task))?;
-        store.story(*id).await.map_err(told)?.ok_or_else(|| no_such(&args.task))
+        let names = std::slice::from_ref(&args.task);
+        let (id, _, others) = Named::look_up(&store, names, &TaskFilter::default()).await?.first();
+        let id = id.ok_or_else(|| no_such(&args.task))?;
+        let story = store.story(id).await.map_err(told)?.ok_or_else(|| no_such(&args.task))?;
+        anyhow::Ok((story, Places::read(&store).await?, others))
     })?;
     if args.at.json {
-        print_json(&story)?;
+        let Story { task, attempts, results } = &story;
+        print_json(&Told { task: places.placed(task), attempts, results })?;
     } else {
-        for line in lines(&story) {
+        for line in lines(&story, &places) {
             crate::tell(&line);
         }
+    }
+    if !others.is_empty() {
+        crate::say(&format!("other tasks with this input: {others}"));
     }
     Ok(exit::ALL_USABLE)
 }
 
-/// The tasks that a person named: one by its id, or those with this input.
-pub(super) async fn matching(store: &dyn Store, named: &OsStr) -> anyhow::Result<Vec<TaskId>> {
-    // A number is an id, unless there is no such task: then it may be the name of an input.
-    if let Some(id) = named.to_str().and_then(|text| text.parse().ok()).map(TaskId)
-        && store.story(id).await.map_err(told)?.is_some()
-    {
-        return Ok(vec![id]);
-    }
-    let name = EntryName(named.as_bytes().to_vec());
-    let filter = TaskFilter { entry_prefix: Some(name.clone()), ..TaskFilter::default() };
-    let (mut after, mut found) = (TaskId(0), Vec::new());
-    loop {
-        let rows = store.tasks(&filter, after, PAGE).await.map_err(told)?;
-        let Some(last) = rows.last() else { return Ok(found) };
-        after = last.id;
-        found.extend(rows.iter().filter(|row| row.entry == name).map(|row| row.id));
-    }
-}
-
-fn no_such(named: &OsStr) -> anyhow::Error {
-    Exit::usage(format!("there is no task {}: `dispatcher tasks` lists ids and inputs", named.display()))
+/// What `show --json` prints.
+#[derive(Serialize)]
+struct Told<'a> {
+    task: Placed<'a>,
+    attempts: &'a [AttemptRow],
+    results: &'a [ResultRow],
 }
 
 /// The story for a person.
-fn lines(story: &Story) -> Vec<String> {
+fn lines(story: &Story, places: &Places) -> Vec<String> {
     let task = &story.task;
     let status = task.standing.map_or(String::new(), |stands| format!(", {}", stands.status.as_str()));
     let mut lines = vec![
-        format!("task {}: {} ({} bytes)", task.id, task.entry, task.input_size),
+        format!("task {}: {} ({} bytes), {}", task.id, task.entry, task.input_size, whose(task, places)),
         format!("{}{status}; run {}, {} attempts charged", task.state.as_str(), task.run.0, task.charged),
     ];
     for (label, why) in [("last cause", &task.last_cause), ("last reason", &task.last_reason)] {
@@ -69,6 +57,12 @@ fn lines(story: &Story) -> Vec<String> {
         lines.extend(result_lines(result, task.standing.is_some_and(|stands| stands.epoch == result.epoch)));
     }
     lines
+}
+
+/// For which service a task is, and of which corpus.
+fn whose(task: &TaskRow, places: &Places) -> String {
+    let (service, corpus) = (places.service(task.service), places.corpus(task.corpus));
+    format!("service {}, corpus {}", service.unwrap_or("that is gone"), corpus.unwrap_or("that is gone"))
 }
 
 /// An attempt in one line.

@@ -4,8 +4,10 @@ use super::{event_loop, open, print_json, told, words};
 use crate::cli::StateArgs;
 use crate::exit;
 use crate::filter::FilterArgs;
+use crate::places::Places;
 use clap::Args;
 use dispatcher_core::id::TaskId;
+use dispatcher_core::text::printed;
 use dispatcher_store::{Store, TaskRow};
 
 /// Rows in one read.
@@ -17,7 +19,11 @@ const PAGE: usize = 1000;
 Examples:
   dispatcher tasks --state papers.out --status fatal,invalid
   dispatcher tasks --state papers.out --category exit --what 2 --limit 20
-  dispatcher tasks --service html --in ready --entry 2024/")]
+  dispatcher tasks --service html --in ready --entry 2024/
+  dispatcher tasks --limit 0 --json
+
+A line has the task's id, state, status, service, corpus and input, and the last cause or reason of one that is not over.
+Every command that takes tasks takes them by id or by input, as they are printed here.")]
 pub struct TasksArgs {
     /// Where.
     #[command(flatten)]
@@ -38,6 +44,8 @@ pub fn tasks(args: &TasksArgs) -> anyhow::Result<u8> {
     event_loop()?.block_on(async {
         let (_, store) = open(&args.at.state).await?;
         let filter = args.which.filter(&store).await?;
+        let places = Places::read(&store).await?;
+        let table = Table::of(&places);
         let most = if args.limit == 0 { usize::MAX } else { args.limit };
         let (mut after, mut listed, mut rows) = (TaskId(args.after), 0, Vec::new());
         while listed < most {
@@ -47,12 +55,12 @@ pub fn tasks(args: &TasksArgs) -> anyhow::Result<u8> {
             listed += page.len();
             if args.at.json {
                 rows.extend(page);
-            } else if !page.iter().all(|row| crate::tell(&line(row))) {
+            } else if !page.iter().all(|row| crate::tell(&table.line(row))) {
                 return anyhow::Ok(());
             }
         }
         if args.at.json {
-            print_json(&rows)?;
+            print_json(&rows.iter().map(|row| places.placed(row)).collect::<Vec<_>>())?;
         } else if listed == most && !store.tasks(&filter, after, 1).await.map_err(told)?.is_empty() {
             crate::say(&format!("more: add --after {after}"));
         }
@@ -61,10 +69,39 @@ pub fn tasks(args: &TasksArgs) -> anyhow::Result<u8> {
     Ok(exit::ALL_USABLE)
 }
 
-/// A task in one line.
-fn line(row: &TaskRow) -> String {
-    let status = row.standing.map_or("-", |stands| stands.status.as_str());
-    let reason = row.last_cause.as_ref().or(row.last_reason.as_ref());
-    let reason = reason.map_or(String::new(), |m| format!("  {}", words::kind(&m.category, &m.what)));
-    format!("{:>8}  {:<9} {:<10} {}{reason}", row.id, row.state.as_str(), status, row.entry)
+/// How wide a column of names becomes at most; what is longer pushes the rest of its line.
+const NAMES_WIDE: usize = 24;
+
+/// The columns, as wide as all pages need them.
+struct Table<'a> {
+    places: &'a Places,
+    service: usize,
+    corpus: usize,
+}
+
+impl<'a> Table<'a> {
+    fn of(places: &'a Places) -> Self {
+        let wide = |name: &str| printed(name).chars().count();
+        let service = places.services().map(|(_, name)| wide(name)).max().unwrap_or(0);
+        let corpus = places.corpora().map(|(_, name)| wide(name)).max().unwrap_or(0);
+        Self { places, service: service.min(NAMES_WIDE), corpus: corpus.min(NAMES_WIDE) }
+    }
+
+    /// A task in one line.
+    fn line(&self, row: &TaskRow) -> String {
+        let status = row.standing.map_or("-", |stands| stands.status.as_str());
+        let service = printed(self.places.service(row.service).unwrap_or("-"));
+        let corpus = printed(self.places.corpus(row.corpus).unwrap_or("-"));
+        let reason = row.last_cause.as_ref().or(row.last_reason.as_ref());
+        let reason = reason.map_or(String::new(), |m| format!("  {}", words::kind(&m.category, &m.what)));
+        format!(
+            "{:>8}  {:<9} {:<10} {service:<of$}  {corpus:<from$}  {}{reason}",
+            row.id,
+            row.state.as_str(),
+            status,
+            row.entry,
+            of = self.service,
+            from = self.corpus,
+        )
+    }
 }

@@ -3,6 +3,7 @@
 //! Owns which facts are gathered; what they mean is told by [`answer::why`], which looks at nothing else.
 
 mod answer;
+mod holds;
 mod over;
 mod waiting;
 mod working;
@@ -10,18 +11,21 @@ mod working;
 #[cfg(test)]
 mod tests;
 
-use super::show::matching;
 use super::{event_loop, open, print_json, told};
 use crate::cli::StateArgs;
 use crate::exit;
+use crate::named::Named;
 use crate::run::now;
-use crate::settings::{self, Settings};
+use crate::settings::{self, Settings, millis};
 use crate::state::StateDir;
+use crate::waiting as waiting_note;
 use answer::{Answer, Facts, InFlight};
 use clap::Args;
 use dispatcher_core::id::TaskId;
-use dispatcher_store::{CommandPage, Store, Story, TaskFilter, TaskState};
+use dispatcher_store::{CommandPage, Store, Story, TaskFilter, TaskState, WorkerRow};
+use holds::Bounds;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -35,9 +39,13 @@ const COMMANDS_MAX: usize = 1000;
 #[command(after_help = "\
 Examples:
   dispatcher why 17
-  dispatcher why 2024/paper.tex")]
+  dispatcher why 2024/paper.tex
+  dispatcher why html/papers/2024/paper.tex
+
+It says where the task is, why, and what comes next or what to do. A name that several tasks have means the oldest of them;
+the others are listed.")]
 pub struct WhyArgs {
-    /// The task's id, or its input's name as `tasks` prints it.
+    /// The task: its id, or INPUT, CORPUS/INPUT or SERVICE/CORPUS/INPUT as `tasks` prints them.
     pub task: OsString,
     /// Where.
     #[command(flatten)]
@@ -59,24 +67,21 @@ struct Told {
 
 /// Says why.
 pub fn why(args: &WhyArgs) -> anyhow::Result<u8> {
-    let told = event_loop()?.block_on(async {
+    let (told, others) = event_loop()?.block_on(async {
         let (state, store) = open(&args.at.state).await?;
-        let mut ids = matching(&store, &args.task).await?;
-        let story = match ids.first() {
-            Some(id) => store.story(*id).await.map_err(told)?,
+        let names = std::slice::from_ref(&args.task);
+        let (id, others, listed) = Named::look_up(&store, names, &TaskFilter::default()).await?.first();
+        let story = match id {
+            Some(id) => store.story(id).await.map_err(told)?,
             None => None,
         };
         let Some(story) = story else {
-            return Ok(Told { task: None, state: None, answer: nothing(&store, &args.task).await?, others: vec![] });
+            let answer = nothing(&store, &args.task).await?;
+            return Ok((Told { task: None, state: None, answer, others: vec![] }, String::new()));
         };
-        let others = ids.split_off(1);
         let (task, at) = (Some(story.task.id), Some(story.task.state));
-        anyhow::Ok(Told {
-            task,
-            state: at,
-            answer: answer::why(&gather(&args.at.state, &state, &store, story).await?),
-            others,
-        })
+        let answer = answer::why(&gather(&args.at.state, &state, &store, story).await?);
+        anyhow::Ok((Told { task, state: at, answer, others }, listed))
     })?;
     if args.at.json {
         print_json(&told)?;
@@ -86,9 +91,8 @@ pub fn why(args: &WhyArgs) -> anyhow::Result<u8> {
             crate::tell(&format!("  - {because}"));
         }
         crate::tell(&told.answer.next);
-        if !told.others.is_empty() {
-            let ids: Vec<String> = told.others.iter().map(ToString::to_string).collect();
-            crate::say(&format!("other tasks with this input: {}", ids.join(", ")));
+        if !others.is_empty() {
+            crate::say(&format!("other tasks with this input: {others}"));
         }
     }
     Ok(if told.task.is_some() { exit::ALL_USABLE } else { exit::SOME_NOT })
@@ -102,7 +106,10 @@ fn state_flag(named: &Path) -> String {
 /// Everything that the answer can hang on.
 async fn gather(named: &Path, state: &StateDir, store: &dyn Store, story: Story) -> anyhow::Result<Facts> {
     let task = &story.task;
-    let in_flight = if task.state == TaskState::Ready { Some(in_flight(state, store, &story).await?) } else { None };
+    let is_open = matches!(task.state, TaskState::Ready | TaskState::Leased);
+    let in_flight = if is_open { Some(in_flight(store, &story).await?) } else { None };
+    let workers = store.workers(WORKERS_MAX).await.map_err(told)?;
+    let unread = if is_open { unread(store, &workers).await? } else { HashMap::new() };
     let is_of_a_run = state.identity().exists();
     let newest = CommandPage { newest: true, max: COMMANDS_MAX, ..CommandPage::default() };
     Ok(Facts {
@@ -117,22 +124,49 @@ async fn gather(named: &Path, state: &StateDir, store: &dyn Store, story: Story)
         outlook: store.outlook(task.id).await.map_err(told)?,
         service: store.services().await.map_err(told)?.into_iter().find(|service| service.id == task.service),
         in_flight,
-        workers: store.workers(WORKERS_MAX).await.map_err(told)?,
+        waits_for: waiting_note::read(state),
+        bounds: bounds(state),
+        unread,
+        workers,
         commands: store.commands(&newest).await.map_err(told)?,
         story,
     })
 }
 
-async fn in_flight(state: &StateDir, store: &dyn Store, story: &Story) -> anyhow::Result<InFlight> {
+async fn in_flight(store: &dyn Store, story: &Story) -> anyhow::Result<InFlight> {
     let leased = |service| TaskFilter { service, states: vec![TaskState::Leased], ..TaskFilter::default() };
-    let none = std::collections::BTreeMap::<String, String>::new();
-    // What the flags of the process at work say is not known here; what the file and the variables say is.
-    let settings = settings::layers(state.path(), None, none).and_then(|layers| Settings::of(&layers));
     Ok(InFlight {
-        of_service: store.summary(&leased(Some(story.task.service))).await.map_err(told)?.total,
-        of_all: store.summary(&leased(None)).await.map_err(told)?.total,
-        most: settings.unwrap_or_default().max_in_flight as u64,
+        of_service: store.summary(&leased(Some(story.task.service))).await.map_err(told)?.handed_out,
+        of_all: store.summary(&leased(None)).await.map_err(told)?.handed_out,
     })
+}
+
+/// What the dispatcher allows. What the flags of the process at work say is not known here; what the file and the variables
+/// say is.
+fn bounds(state: &StateDir) -> Bounds {
+    let none = std::collections::BTreeMap::<String, String>::new();
+    let settings = settings::layers(state.path(), None, none).and_then(|layers| Settings::of(&layers));
+    let settings = settings.unwrap_or_default();
+    let legacy = settings.legacy_limits();
+    Bounds {
+        max_in_flight: settings.max_in_flight as u64,
+        late_window: millis(settings.late_window),
+        legacy_max: legacy.unread_each,
+        legacy_unread: legacy.unread_all,
+        legacy_window: legacy.window,
+    }
+}
+
+/// The sizes of the inputs that connected workers of the legacy wire have.
+async fn unread(store: &dyn Store, workers: &[WorkerRow]) -> anyhow::Result<HashMap<TaskId, u64>> {
+    let legacy = workers.iter().filter(|row| row.connected && row.worker.is_legacy());
+    let ids: Vec<TaskId> = legacy.flat_map(|row| row.current.iter().map(|(task, _)| *task)).collect();
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let max = ids.len();
+    let rows = store.tasks(&TaskFilter { ids, ..TaskFilter::default() }, TaskId(0), max).await.map_err(told)?;
+    Ok(rows.into_iter().map(|row| (row.id, row.input_size)).collect())
 }
 
 /// What there is to say of a task that is not there.

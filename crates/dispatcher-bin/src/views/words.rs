@@ -13,12 +13,28 @@ pub fn counts(summary: &Summary) -> String {
     let mut parts = vec![format!("{} tasks", summary.total)];
     parts.extend(summary.by_status.iter().filter(|(_, n)| *n > 0).map(|(s, n)| format!("{n} {}", s.as_str())));
     let open = |state: &TaskState| !matches!(state, TaskState::Done | TaskState::Dead);
-    parts
-        .extend(summary.by_state.iter().filter(|(s, n)| open(s) && *n > 0).map(|(s, n)| format!("{n} {}", s.as_str())));
+    let counted = summary.by_state.iter().filter(|(s, n)| open(s) && *n > 0);
+    parts.extend(counted.map(|(state, n)| match state {
+        TaskState::Leased => format!("{n} leased ({})", whereabouts(summary)),
+        state => format!("{n} {}", state.as_str()),
+    }));
     if summary.unpublished > 0 {
         parts.push(format!("{} not yet in place", summary.unpublished));
     }
     parts.join(", ")
+}
+
+/// Where the leased tasks are.
+fn whereabouts(summary: &Summary) -> String {
+    let leased = summary.by_state.iter().find(|(state, _)| *state == TaskState::Leased).map_or(0, |(_, n)| *n);
+    let (out, running) = (summary.handed_out, summary.running);
+    let counted = [
+        (running, "running"),
+        (out.saturating_sub(running), "waiting at workers"),
+        (leased.saturating_sub(out), "waiting here"),
+    ];
+    let said: Vec<String> = counted.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    said.join(", ")
 }
 
 /// The most frequent causes of failure, a line each.

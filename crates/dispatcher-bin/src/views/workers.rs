@@ -17,6 +17,12 @@ use std::collections::HashMap;
 
 /// `workers`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dispatcher workers
+  dispatcher workers --limit 0 --json
+
+What a worker has now stands below it. Counts are those of its name, through all its starts.")]
 pub struct WorkersArgs {
     /// Where.
     #[command(flatten)]

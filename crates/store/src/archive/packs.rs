@@ -114,6 +114,12 @@ impl PackArchive {
         }
     }
 
+    /// Whether the pack of this place is there, as far as can be seen: one that cannot be looked at is not missing.
+    pub(crate) fn has(&self, place: &EntryName) -> bool {
+        let looked = self.path_of(place).map(|path| path.symlink_metadata().map_err(|e| e.kind()));
+        !matches!(looked, Ok(Err(io::ErrorKind::NotFound)))
+    }
+
     /// Opens the pack of a part.
     fn open_pack(&self, part: &PartRef) -> Result<(File, PathBuf), ArchiveError> {
         let path = self.path_of(&part.place)?;

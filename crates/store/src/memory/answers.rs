@@ -17,6 +17,11 @@ impl Rows {
         for (id, row) in self.tasks.iter().filter(|(id, row)| self.matches(filter, **id, row)) {
             summary.total += 1;
             *by_state.entry(row.facts.state).or_insert(0) += 1;
+            let newest = self.attempts.get(&(*id, row.facts.epoch)).filter(|attempt| attempt.ending.is_none());
+            if let Some(out) = newest.filter(|_| row.facts.state == TaskState::Leased) {
+                summary.handed_out += 1;
+                summary.running += u64::from(out.began_at.is_some());
+            }
             let Some(standing) = row.facts.standing else { continue };
             *by_status.entry(standing.status).or_insert(0) += 1;
             let papers = self.papers.get(&(*id, standing.epoch));

@@ -163,7 +163,7 @@ impl Rows {
 
     /// Makes a service or changes its settings, or says what is wrong with them.
     pub(super) fn put_service(&mut self, name: &str, settings: &ServiceSettings) -> Result<Service, String> {
-        limits::check_name("a service", name)?;
+        limits::check_service(name)?;
         limits::check_settings(settings)?;
         if let Some(service) = self.services.iter_mut().find(|s| s.name == name) {
             service.settings = settings.clone();

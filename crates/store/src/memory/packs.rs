@@ -21,7 +21,9 @@ impl Rows {
         for (key, kept) in &self.papers {
             for part in kept.parts.iter().filter(|part| lies_in(part, pack) && part.offset > after) {
                 let (offset, length, sha256) = (part.offset, part.length, part.sha256.clone());
-                found.push(PackedPart { offset, length, sha256, live: self.is_live(*key, part) });
+                let standing = self.tasks.get(&key.0).and_then(|row| row.facts.standing);
+                let stands = standing.is_some_and(|standing| standing.epoch == key.1);
+                found.push(PackedPart { offset, length, sha256, live: self.is_live(*key, part), stands });
             }
         }
         found.sort_by_key(|part| part.offset);

@@ -315,6 +315,7 @@ impl Rows {
             && (filter.statuses.is_empty() || standing.is_some_and(|s| filter.statuses.contains(&s.status)))
             && ((filter.category.is_none() && filter.what.is_none())
                 || papers().is_some_and(|p| p.messages.iter().any(said)))
+            && (filter.entries.is_empty() || filter.entries.contains(&row.entry))
             && filter.entry_prefix.as_ref().is_none_or(|p| row.entry.0.starts_with(&p.0))
     }
 }

@@ -62,6 +62,12 @@ impl Bulk {
         self.json
     }
 
+    /// Both values, for statements that are put together from pieces.
+    pub(super) fn into_parts(mut self) -> (String, Vec<u8>) {
+        self.json.push(']');
+        (self.json, self.bytes)
+    }
+
     /// A statement with both values bound.
     pub(super) fn query(&self, sql: &'static str) -> Query<'static, Sqlite, SqliteArguments> {
         sqlx::query(sql).bind(format!("{}]", self.json)).bind(self.bytes.clone())

@@ -22,6 +22,15 @@ pub(super) fn push(query: &mut QueryBuilder<Sqlite>, filter: &TaskFilter) {
     if filter.category.is_some() || filter.what.is_some() {
         push_message(query, filter.category.as_deref(), filter.what.as_deref());
     }
+    if !filter.entries.is_empty() {
+        let mut names = Bulk::new();
+        for name in &filter.entries {
+            names.row().bytes(&name.0).end();
+        }
+        let (list, bytes) = names.into_parts();
+        query.push(" AND t.entry IN (SELECT substr(b.bytes, value ->> 0, value ->> 1) FROM (SELECT ");
+        query.push_bind(bytes).push(" AS bytes) b, jsonb_each(").push_bind(list).push("))");
+    }
     if let Some(prefix) = &filter.entry_prefix {
         let length = i64::try_from(prefix.0.len()).unwrap_or(i64::MAX);
         query.push(" AND substr(t.entry, 1, ").push_bind(length);

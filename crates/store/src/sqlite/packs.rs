@@ -50,17 +50,20 @@ pub(super) async fn packed(
             length: decode::count(row, 1)?,
             sha256: decode::text(row, 2)?,
             live: decode::number(row, 3)? != 0,
+            stands: decode::number(row, 4)? != 0,
         })
     };
     rows.iter().map(read).collect::<Result<_, _>>().map_err(|why| corrupt(PACKED, why))
 }
 
-/// Kept output is wanted, and of the results of a task the one that was filed last.
+/// Kept output is wanted, and of the results of a task the one that was filed last. What stands is what the task's row
+/// names.
 const PARTS: &str = "
 SELECT p.\"offset\", p.length, p.sha256, p.name <> 'result' OR coalesce((
   SELECT r.epoch = p.epoch FROM results r WHERE r.task = p.task AND EXISTS (
     SELECT 1 FROM parts q WHERE q.task = r.task AND q.epoch = r.epoch AND q.name = 'result')
-  ORDER BY r.seq DESC LIMIT 1), 0)
+  ORDER BY r.seq DESC LIMIT 1), 0),
+  EXISTS (SELECT 1 FROM tasks t WHERE t.id = p.task AND t.accepted_epoch = p.epoch)
 FROM packs k CROSS JOIN parts p ON p.pack = k.id AND p.\"offset\" > ?2
 WHERE k.place = ?1 ORDER BY p.\"offset\" LIMIT ?3";
 

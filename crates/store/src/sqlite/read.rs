@@ -38,6 +38,7 @@ pub(super) async fn summary(connection: &mut SqliteConnection, filter: TaskFilte
     }
     summary.by_state = by_state.into_iter().collect();
     summary.by_status = by_status.into_iter().collect();
+    (summary.handed_out, summary.running) = at_workers(connection, &filter).await?;
     summary.causes = causes(connection, &filter).await?;
     let mut query = QueryBuilder::new(
         "SELECT count(*) FROM results r INDEXED BY results_unpublished CROSS JOIN tasks t ON t.id = r.task
@@ -47,6 +48,20 @@ pub(super) async fn summary(connection: &mut SqliteConnection, filter: TaskFilte
     let unpublished: i64 = query.build_query_scalar().fetch_one(connection).await.map_err(failed)?;
     summary.unpublished = unpublished.unsigned_abs();
     Ok(summary)
+}
+
+/// Leased tasks that went out, and those of them that have begun: by way of the tasks that somebody owns, few, however many
+/// there are.
+async fn at_workers(connection: &mut SqliteConnection, filter: &TaskFilter) -> Result<(u64, u64), StoreError> {
+    let mut query = QueryBuilder::new(
+        "SELECT count(*), count(a.began_ms)
+         FROM tasks t INDEXED BY tasks_owned CROSS JOIN attempts a ON a.task = t.id AND a.epoch = t.epoch
+         WHERE t.owner IS NOT NULL AND t.state = 'leased' AND a.ending IS NULL",
+    );
+    filter::push(&mut query, filter);
+    let row = query.build().fetch_one(connection).await.map_err(|e| fault(SUMMARY, &e))?;
+    let count = |column| decode::count(&row, column).map_err(|why| corrupt(SUMMARY, why));
+    Ok((count(0)?, count(1)?))
 }
 
 async fn causes(

@@ -4,7 +4,7 @@ use super::bulk::Bulk;
 use super::commands;
 use super::decode;
 use super::error::fault;
-use crate::limits::{self, bad_row, check_entry, check_name, check_settings};
+use crate::limits::{self, bad_row, check_entry, check_name, check_service, check_settings};
 use crate::model::{Corpus, Entry, ErrorClass, Imported, Service, ServiceSettings, StoreError};
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
 use dispatcher_core::lookup::CorpusKind;
@@ -54,7 +54,7 @@ pub(super) struct NewService {
 
 impl NewService {
     pub(super) fn new(name: &str, settings: &ServiceSettings) -> Result<Self, StoreError> {
-        check_name("a service", name).map_err(|why| bad_row(PUT_SERVICE, why))?;
+        check_service(name).map_err(|why| bad_row(PUT_SERVICE, why))?;
         check_settings(settings).map_err(|why| bad_row(PUT_SERVICE, why))?;
         Ok(Self { name: name.to_owned(), settings: settings.clone() })
     }

@@ -71,6 +71,12 @@ async fn a_filter_matches_bytes_and_words_exactly(kit: Kit) {
     assert_eq!(found(prefix(b"a/")).await, [1, 2]);
     assert_eq!(found(prefix(b"b\0")).await, [3, 4]);
     assert_eq!(found(prefix(b"\xff")).await, [5]);
+    let named = |names: &[&[u8]]| TaskFilter {
+        entries: names.iter().map(|name| EntryName(name.to_vec())).collect(),
+        ..Default::default()
+    };
+    assert_eq!(found(named(&[b"\xff", b"b\0/1", b"a/", b"a/2", b""])).await, [2, 3, 5]);
+    assert_eq!(found(TaskFilter { ids: vec![TaskId(1)], ..named(&[b"a/2"]) }).await, Vec::<i64>::new());
     let category = |c: &str| TaskFilter { category: Some(c.into()), ..Default::default() };
     assert_eq!(found(category("nul\0inside")).await, [1]);
     assert_eq!(found(category("nul")).await, Vec::<i64>::new());

@@ -315,6 +315,7 @@ async fn every_command_comes_back_as_it_was_given(kit: Kit) {
         category: Some("c".into()),
         what: Some("nul\0".into()),
         entry_prefix: Some(dispatcher_core::id::EntryName(b"\xff\0".to_vec())),
+        entries: vec![dispatcher_core::id::EntryName(b"\xfe,".to_vec())],
     };
     let commands = [
         Command::Rerun { filter: filter.clone() },

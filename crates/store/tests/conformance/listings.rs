@@ -39,9 +39,27 @@ async fn a_summary_counts_states_statuses_and_causes(kit: Kit) {
     assert_eq!(summary.by_status, [(Status::Warning, 1), (Status::Fatal, 4)]);
     assert_eq!(summary.causes, [("f".into(), "x".into(), 2), ("why".into(), "worker_lost".into(), 1)]);
     assert_eq!(summary.unpublished, 1, "only what has files waits for its files");
+    assert_eq!((summary.handed_out, summary.running), (0, 0));
     let other = kit.store.put_service("other", &ServiceSettings::default()).await.expect("makes").id;
     let none = kit.store.summary(&TaskFilter { service: Some(other), ..Default::default() }).await.expect("counts");
     assert_eq!((none.total, none.by_state.len(), none.unpublished), (0, 0, 0));
+}
+
+// Rules L1, A5.
+async fn a_summary_tells_leased_tasks_apart_by_where_they_are(kit: Kit) {
+    kit.import(6).await;
+    let claimed = kit.claim(5).await;
+    let began = |n: usize| Record::Began { lease: claimed[n].lease, at: NOW };
+    let out: Vec<_> = (0..4).map(|n| handed_out(claimed[n].lease)).chain([began(0), began(1), began(2)]).collect();
+    kit.tell_all(&out).await;
+    kit.tell(result(claimed[0].lease, Status::Warning)).await;
+    let at = |summary: dispatcher_store::Summary| (summary.total, summary.handed_out, summary.running);
+    assert_eq!(at(kit.store.summary(&TaskFilter::default()).await.expect("counts")), (6, 3, 2));
+    let some = TaskFilter { ids: vec![claimed[1].lease.task, claimed[4].lease.task], ..Default::default() };
+    assert_eq!(at(kit.store.summary(&some).await.expect("counts")), (2, 1, 1));
+    // What a rerun has taken from its worker is with nobody.
+    kit.store.rerun(&some, TaskId(0), 9, NOW).await.expect("reruns");
+    assert_eq!(at(kit.store.summary(&TaskFilter::default()).await.expect("counts")), (6, 2, 1));
 }
 
 async fn a_listing_says_the_gravest_of_what_stands(kit: Kit) {
@@ -191,6 +209,7 @@ async fn the_place_of_a_task_in_its_queue_counts_what_is_claimed_before_it(kit: 
 both_stores!(
     the_place_of_a_task_in_its_queue_counts_what_is_claimed_before_it,
     a_listing_says_the_gravest_of_what_stands,
+    a_summary_tells_leased_tasks_apart_by_where_they_are,
     a_summary_counts_states_statuses_and_causes,
     results_wait_to_be_published_in_the_order_of_their_commits,
     only_the_winner_of_a_task_waits_to_be_published,

@@ -10,6 +10,7 @@ both_stores!(
     a_pack_ends_behind_the_last_part_that_a_row_names,
     a_result_that_was_replaced_is_not_wanted_and_kept_output_is,
     the_result_of_an_earlier_run_is_wanted_until_the_new_run_has_one,
+    what_stands_is_told_apart_from_what_is_only_wanted,
     parts_move_and_the_pack_they_leave_is_named_by_none,
     a_part_that_was_replaced_meanwhile_stays_where_it_is,
     what_is_deleted_is_named_by_no_row,
@@ -85,6 +86,22 @@ async fn the_result_of_an_earlier_run_is_wanted_until_the_new_run_has_one(kit: K
     assert_eq!(live(&kit, "1.tar").await, [(512, true)]);
     kit.tell(filed(lease, Status::NoProblem, vec![packed("result", "2.tar", 512, 4)])).await;
     assert_eq!((live(&kit, "1.tar").await, live(&kit, "2.tar").await), (vec![(512, false)], vec![(512, true)]));
+}
+
+// Rules C5, L14: of a new run nothing stands before it has a result.
+async fn what_stands_is_told_apart_from_what_is_only_wanted(kit: Kit) {
+    let stands = || async {
+        let parts = kit.store.packed(&place("1.tar"), 0, 99).await.expect("lists");
+        parts.into_iter().map(|part| (part.offset, part.stands)).collect::<Vec<_>>()
+    };
+    let lease = kit.one_lease().await;
+    let parts = vec![packed("result", "1.tar", 512, 4), packed("stderr", "1.tar", 1536, 4)];
+    kit.tell(filed(lease, Status::NoProblem, parts)).await;
+    assert_eq!(stands().await, [(512, true), (1536, true)]);
+    kit.store.rerun(&Default::default(), TaskId(0), 9, NOW).await.expect("reruns");
+    assert_eq!(stands().await, [(512, false), (1536, false)]);
+    kit.tell(filed(kit.lease().await, Status::Fatal, vec![packed("result", "1.tar", 4096, 4)])).await;
+    assert_eq!(stands().await, [(512, false), (1536, false), (4096, true)]);
 }
 
 async fn parts_move_and_the_pack_they_leave_is_named_by_none(kit: Kit) {

@@ -3,6 +3,7 @@
 use crate::kit::{Kit, NOW, STORED};
 use dispatcher_core::id::{EntryName, WorkerKey};
 use dispatcher_core::report::{Ending, Message, Severity, Status};
+use dispatcher_core::text::is_plain;
 use dispatcher_store::{DispatcherInfo, Entry, ErrorClass, PartRef, Record, ServiceSettings, TaskFilter};
 
 /// Texts that have hurt others: NUL, what JSON and SQL escape, control characters, marks of direction, non-characters.
@@ -78,8 +79,8 @@ async fn names_of_entries_services_and_hosts_come_back_as_they_went_in(kit: Kit)
         let host = DispatcherInfo { id: None, host: text.into(), endpoint: text.into() };
         kit.store.register(&host, NOW).await.expect("registers");
         let service = kit.store.put_service(text, &ServiceSettings::default()).await;
-        if text.is_empty() || text.contains(|c: char| c == '/' || c.is_control()) {
-            assert_eq!(service.expect_err("no name for a folder").class, ErrorClass::BadRow, "{text:?}");
+        if text.is_empty() || text.contains(|c: char| matches!(c, '/' | ',') || !is_plain(c)) {
+            assert_eq!(service.expect_err("no name for a folder or in a list").class, ErrorClass::BadRow, "{text:?}");
             continue;
         }
         let service = service.expect("makes");
@@ -92,7 +93,7 @@ async fn names_of_entries_services_and_hosts_come_back_as_they_went_in(kit: Kit)
 // Case F53.
 async fn a_name_that_cannot_be_a_folder_is_refused_and_told_what_is_allowed(kit: Kit) {
     let long = "x".repeat(201);
-    for name in ["", ".", "..", "a/b", "/", "nul\0", "new\nline", "del\u{7f}", "\u{85}", &long] {
+    for name in ["", ".", "..", "a/b", "/", "nul\0", "new\nline", "del\u{7f}", "\u{85}", "\u{202e}", &long] {
         let service = kit.store.put_service(name, &ServiceSettings::default()).await.expect_err("refuses");
         let corpus = kit.store.put_corpus(name, b"/x").await.expect_err("refuses");
         for refused in [service, corpus] {
@@ -104,6 +105,10 @@ async fn a_name_that_cannot_be_a_folder_is_refused_and_told_what_is_allowed(kit:
         assert_eq!(kit.store.put_service(name, &ServiceSettings::default()).await.expect("makes").name, name);
         assert_eq!(kit.store.put_corpus(name, b"/x").await.expect("makes").name, name);
     }
+    // Workers say in a list with commas what they offer.
+    let refused = kit.store.put_service("a,b", &ServiceSettings::default()).await.expect_err("refuses");
+    assert!(refused.class == ErrorClass::BadRow && refused.why.contains("leave the comma out"), "{refused}");
+    assert_eq!(kit.store.put_corpus("a,b", b"/x").await.expect("makes").name, "a,b");
 }
 
 both_stores!(

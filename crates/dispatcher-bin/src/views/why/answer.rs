@@ -2,15 +2,17 @@
 //!
 //! Owns the words for every state that a task can be in. Looks at no store and no clock.
 
+use super::holds::Bounds;
 use super::{over, waiting, working};
 use crate::views::log::in_words;
 use crate::views::words;
-use dispatcher_core::id::WorkerKey;
+use dispatcher_core::id::{TaskId, WorkerKey};
 use dispatcher_core::time::TimeMs;
 use dispatcher_store::{
     AttemptRow, Command, CommandRow, Outlook, Service, Story, TaskFilter, TaskRow, TaskState, WorkerRow,
 };
 use serde::Serialize;
+use std::collections::HashMap;
 
 /// Everything that the answer hangs on.
 #[derive(Clone, Debug)]
@@ -29,23 +31,27 @@ pub struct Facts {
     pub outlook: Option<Outlook>,
     /// Its service.
     pub service: Option<Service>,
-    /// What is leased, of a task that waits.
+    /// What is in flight, of a task that no worker has.
     pub in_flight: Option<InFlight>,
+    /// What the dispatcher waits for before it hands out anything.
+    pub waits_for: Option<String>,
+    /// What it allows.
+    pub bounds: Bounds,
+    /// The sizes of the inputs that workers of the legacy wire have now, in bytes.
+    pub unread: HashMap<TaskId, u64>,
     /// The workers heard last.
     pub workers: Vec<WorkerRow>,
     /// The newest commands, oldest first.
     pub commands: Vec<CommandRow>,
 }
 
-/// What is leased beside a task that waits.
+/// What is in flight beside a task that no worker has.
 #[derive(Clone, Copy, Debug)]
 pub struct InFlight {
     /// Of its service.
     pub of_service: u64,
     /// Of all services.
     pub of_all: u64,
-    /// How many there may be of all services.
-    pub most: u64,
 }
 
 /// One clear answer.
@@ -91,9 +97,9 @@ impl Facts {
     }
 
     /// Workers that have a connection and offer the task's service.
-    pub(super) fn workers_for_it(&self) -> usize {
+    pub(super) fn workers_for_it(&self) -> impl Iterator<Item = &WorkerRow> {
         let offers = |worker: &&WorkerRow| worker.connected && worker.services.iter().any(|s| s == self.service_name());
-        self.workers.iter().filter(offers).count()
+        self.workers.iter().filter(offers)
     }
 
     /// How the worker of an attempt is.

@@ -1,14 +1,16 @@
 //! The answer for every state a task can be in.
 
 use super::answer::{Answer, Facts, InFlight, why};
+use super::holds::Bounds;
 use dispatcher_core::claim::Standing;
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, Run, ServiceId, TaskId, WorkerKey};
 use dispatcher_core::report::{Ending, Message, Origin, Severity, Status};
-use dispatcher_core::time::TimeMs;
+use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::{
     AttemptRow, Command, CommandId, CommandRow, Outlook, PartRef, ResultRow, Service, ServiceSettings, Story,
     TaskFilter, TaskRow, TaskState, WorkerRow,
 };
+use std::collections::HashMap;
 
 const NOW: TimeMs = TimeMs(1_000_000);
 
@@ -56,7 +58,16 @@ fn facts(state: TaskState) -> Facts {
         story: Story { task, attempts: vec![], results: vec![] },
         outlook: Some(Outlook { priority: 0, ahead: 6, queued: 9, timeout_ms: None, limit_until: None }),
         service: Some(Service { id: ServiceId(1), name: "html".into(), settings: ServiceSettings::default() }),
-        in_flight: Some(InFlight { of_service: 2, of_all: 2, most: 100 }),
+        in_flight: Some(InFlight { of_service: 2, of_all: 2 }),
+        waits_for: None,
+        bounds: Bounds {
+            max_in_flight: 100,
+            late_window: SpanMs::seconds(100),
+            legacy_max: 1000,
+            legacy_unread: 4000,
+            legacy_window: 2,
+        },
+        unread: HashMap::new(),
         workers: vec![connected],
         commands: vec![],
     }
@@ -133,7 +144,7 @@ fn change(mut facts: Facts, change: impl FnOnce(&mut Facts)) -> Facts {
 #[test]
 fn a_task_that_waits_for_its_first_attempt_says_what_holds_it_up() {
     use TaskState::Ready;
-    let in_flight = |of_service, of_all, most| Some(InFlight { of_service, of_all, most });
+    let in_flight = |of_service, of_all| Some(InFlight { of_service, of_all });
     let settings = |facts: &mut Facts, change: fn(&mut ServiceSettings)| {
         facts.service.as_mut().map(|service| change(&mut service.settings)).unwrap();
     };
@@ -192,7 +203,7 @@ fn a_task_that_waits_for_its_first_attempt_says_what_holds_it_up() {
         ),
         (
             "the process is full",
-            change(facts(Ready), |f| f.in_flight = in_flight(2, 100, 100)),
+            change(facts(Ready), |f| f.in_flight = in_flight(2, 100)),
             "waits",
             &["100 tasks are in flight, and 100 may be"],
             "when one of them ends",
@@ -328,6 +339,113 @@ fn a_leased_task_says_with_whom_it_is_and_until_when() {
         ("gone before it began", gone(out(|a| a.began_at = None)), "was leased", &["and had not begun"], "start one"),
         ("gone before it went out", gone(claimed()), "was leased", &["no worker had it"], "nothing is charged"),
     ]);
+}
+
+/// A task of run 2 that no worker has, whose attempt of run 1 worker `w` of the legacy wire never answered, at 950 s; with
+/// that worker connected.
+fn run_again(state: TaskState) -> Facts {
+    let legacy = || WorkerKey { name: "w".into(), incarnation: String::new() };
+    let silent = AttemptRow { worker: Some(legacy()), ..attempt(0, Some(Ending::TimeLimit)) };
+    change(with_attempts(state, vec![silent]), |f| {
+        f.story.task.run = Run(2);
+        f.story.task.epoch = Epoch(2);
+        f.workers[0].worker = legacy();
+    })
+}
+
+// Rule L8.
+#[test]
+fn a_task_that_is_kept_from_the_workers_of_an_earlier_run_says_so_and_until_when() {
+    let another = |f: &mut Facts, key: WorkerKey| f.workers.push(WorkerRow { worker: key, ..f.workers[0].clone() });
+    for (state, free) in [(TaskState::Ready, "when its turn comes"), (TaskState::Leased, "the next worker that asks")] {
+        let kept: &[&str] =
+            &["(w) had it in an earlier run and may still bring that result, which their wire could not tell"];
+        let until = "start another worker; or one of them is given it after 1970-01-01T00:17:30.000Z";
+        let again = || run_again(state);
+        let other = WorkerKey { name: "x".into(), incarnation: String::new() };
+        check(vec![
+            ("only that worker", again(), "task 5", kept, until),
+            ("never ended", change(again(), |f| f.story.attempts[0].ended_at = None), "task 5", kept, "another worker"),
+            ("another of its wire", change(again(), |f| another(f, other.clone())), "task 5", &[], free),
+            ("one of the other wire", change(again(), |f| another(f, worker("x"))), "task 5", &[], free),
+            ("forgotten", change(again(), |f| f.now = TimeMs(1_050_000)), "task 5", &[], free),
+            ("it has replied", change(again(), |f| f.story.attempts[0].ending = Some(Ending::Accepted)), "", &[], free),
+        ]);
+    }
+}
+
+// Rules L10, W1.
+#[test]
+fn a_task_that_is_too_large_for_its_workers_or_finds_them_full_says_so() {
+    let legacy = |change_more: fn(&mut Facts)| {
+        let legacy = WorkerKey { name: "w".into(), incarnation: String::new() };
+        change(change(facts(TaskState::Leased), |f| f.workers[0].worker = legacy), change_more)
+    };
+    let has = |f: &mut Facts, tasks: &[(i64, u64)]| {
+        f.workers[0].current = tasks.iter().map(|(id, _)| (TaskId(*id), None)).collect();
+        f.unread = tasks.iter().map(|(id, size)| (TaskId(*id), *size)).collect();
+    };
+    check(vec![
+        (
+            "too large",
+            legacy(|f| f.story.task.input_size = 1001),
+            "not handed out",
+            &["its input has 1001 bytes, and the workers connected for it are of the legacy wire, which takes 1000"],
+            "dispatcher worker --service html",
+        ),
+        (
+            "too large for some",
+            change(legacy(|f| f.story.task.input_size = 1001), |f| {
+                f.workers.push(WorkerRow { worker: worker("x"), ..f.workers[0].clone() });
+            }),
+            "not handed out",
+            &["have enough for now"],
+            "the next worker that asks",
+        ),
+        (
+            "their windows are full",
+            change(legacy(|_| ()), |f| has(f, &[(7, 1), (8, 1)])),
+            "not handed out",
+            &["have as many tasks as they may (legacy_window)"],
+            "brings a result",
+        ),
+        (
+            "too many bytes are with them",
+            change(legacy(|f| f.story.task.input_size = 500), |f| has(f, &[(7, 501)])),
+            "not handed out",
+            &["leave no room for its 500 bytes"],
+            "brings a result",
+        ),
+        (
+            "there is room",
+            change(legacy(|f| f.story.task.input_size = 500), |f| has(f, &[(7, 500)])),
+            "not handed out",
+            &["have enough for now"],
+            "the next worker that asks",
+        ),
+        (
+            "the service is full",
+            legacy(|f| f.service.as_mut().unwrap().settings.max_in_flight = Some(2)),
+            "not handed out",
+            &["2 tasks of the service html are in flight, and 2 may be"],
+            "when one of them ends",
+        ),
+    ]);
+}
+
+// Rule D3.
+#[test]
+fn a_task_that_waits_because_the_disk_is_full_says_that_and_nothing_of_workers() {
+    for state in [TaskState::Ready, TaskState::Leased] {
+        let full = change(facts(state), |f| {
+            f.waits_for = Some("space for results in packs: free some".into());
+            f.workers.clear();
+        });
+        let reasons = why(&full).because.join("; ");
+        assert!(!reasons.contains("worker"), "{reasons}");
+        let told = "the dispatcher waits for space for results in packs";
+        check(vec![("full", full, "task 5", &[told], "work goes on by itself")]);
+    }
 }
 
 // Rules C2, C4, C5, X3.

@@ -1,12 +1,10 @@
 //! Why a task waits: what holds it up, and its place in the queue.
 
 use super::answer::{Answer, Facts, ended, given};
+use super::holds::holds;
 use crate::views::words;
 use dispatcher_core::id::Run;
 use dispatcher_core::time::TimeMs;
-
-/// What holds a task up, and what to do about it.
-type Hold = (String, String);
 
 pub(super) fn why(facts: &Facts) -> Answer {
     let (task, last) = (facts.task(), facts.attempts().next_back());
@@ -37,52 +35,6 @@ pub(super) fn why(facts: &Facts) -> Answer {
     because.extend(holds.into_iter().map(|(why, _)| why));
     because.extend(place(facts));
     Answer { headline, because, next }
-}
-
-/// What holds it up, the weightiest first.
-fn holds(facts: &Facts) -> Vec<Hold> {
-    let (task, name) = (facts.task(), facts.service_name());
-    let mut holds = Vec::new();
-    if !facts.at_work {
-        holds.push(("no dispatcher is at work".to_owned(), facts.start.clone()));
-    }
-    if facts.service.as_ref().is_some_and(|service| service.settings.paused) {
-        holds.push((format!("the service {name} is paused"), format!("let it go on with `dispatcher resume {name}`")));
-    }
-    if task.not_before > facts.now {
-        let wait = words::about(task.not_before.since(facts.now));
-        holds.push((
-            format!("it is not tried again before {} (in {wait})", words::time(task.not_before)),
-            "it is handed out after that time".to_owned(),
-        ));
-    }
-    if facts.at_work && facts.workers_for_it() == 0 {
-        holds.push((
-            format!("no worker that is connected offers the service {name}"),
-            format!("start one with `dispatcher worker --service {name} --exec CMD`"),
-        ));
-    }
-    holds.extend(full(facts));
-    holds
-}
-
-/// The caps that are reached.
-fn full(facts: &Facts) -> Vec<Hold> {
-    let Some(in_flight) = facts.in_flight else { return Vec::new() };
-    let wait = || "it is claimed when one of them ends".to_owned();
-    let cap = facts.service.as_ref().and_then(|service| service.settings.max_in_flight).map(u64::from);
-    let mut holds = Vec::new();
-    if let Some(cap) = cap.filter(|cap| in_flight.of_service >= *cap) {
-        let n = in_flight.of_service;
-        holds.push((
-            format!("{n} tasks of the service {} are in flight, and {cap} may be", facts.service_name()),
-            wait(),
-        ));
-    }
-    if in_flight.of_all >= in_flight.most {
-        holds.push((format!("{} tasks are in flight, and {} may be", in_flight.of_all, in_flight.most), wait()));
-    }
-    holds
 }
 
 /// Its place, where it is in the queue already.

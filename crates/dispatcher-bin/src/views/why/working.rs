@@ -1,6 +1,7 @@
 //! Why a task is leased: with whom it is, since when, and until when it may go on.
 
 use super::answer::{Answer, Facts, attempt};
+use super::holds::holds;
 use crate::views::words;
 use dispatcher_store::AttemptRow;
 
@@ -20,24 +21,17 @@ pub(super) fn why(facts: &Facts) -> Answer {
 
 /// Claimed ahead of time.
 fn claimed(facts: &Facts) -> Answer {
-    let name = facts.service_name();
-    let workers = facts.workers_for_it();
-    let (because, next) = if facts.service.as_ref().is_some_and(|service| service.settings.paused) {
-        (format!("the service {name} is paused"), format!("let it go on with `dispatcher resume {name}`"))
-    } else if workers == 0 {
-        (
-            format!("no worker that is connected offers the service {name}"),
-            format!("start one with `dispatcher worker --service {name} --exec CMD`"),
-        )
-    } else {
-        (
-            format!("the workers connected for the service {name} ({workers}) have enough for now"),
-            "it goes to the next worker that asks".to_owned(),
-        )
+    let holds = holds(facts);
+    let (name, workers) = (facts.service_name(), facts.workers_for_it().count());
+    let enough = || {
+        let why = format!("the workers connected for the service {name} ({workers}) have enough for now");
+        (why, "it goes to the next worker that asks".to_owned())
     };
+    let next = holds.first().map_or_else(|| enough().1, |(_, next)| next.clone());
+    let because = if holds.is_empty() { vec![enough().0] } else { holds.into_iter().map(|(why, _)| why).collect() };
     Answer {
         headline: format!("task {} is claimed by the dispatcher and not handed out yet", facts.task().id),
-        because: vec![because],
+        because,
         next,
     }
 }

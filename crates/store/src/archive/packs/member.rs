@@ -40,8 +40,7 @@ pub(super) fn path(entry: &EntryName, lease: LeaseId, part: &str) -> Vec<u8> {
 
 /// A path that can be extracted anywhere, for any bytes. Most names are left as they are. `%` begins what is written
 /// otherwise: `%41` a byte, `%e` a component without a name, `%+` at the end of a component that goes on in the next one.
-#[must_use]
-pub fn escape(name: &EntryName) -> Vec<u8> {
+fn escape(name: &EntryName) -> Vec<u8> {
     let mut path = Vec::with_capacity(name.0.len());
     for (n, component) in name.0.split(|byte| *byte == b'/').enumerate() {
         if n > 0 {
