@@ -4,6 +4,7 @@ use crate::farm::{Farm, ended};
 use crate::kit::{Place, Running, told, wait_until};
 use crate::peer::{Cortex, Ports, archive};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::process::Command;
 
 /// What `why` says of a task.
@@ -34,6 +35,39 @@ fn a_task_that_is_kept_from_the_only_worker_says_so_and_another_worker_gets_it()
     farm.wait_until_all_over();
     server.end();
     farm.assert_healthy();
+}
+
+// Rules L10, W1.
+#[test]
+fn a_task_that_its_workers_cannot_take_says_whether_it_is_too_large_or_they_have_enough() {
+    let (mut farm, ports) = (Farm::new(20_000), Ports::free());
+    farm.listen_at(ports);
+    for n in 0..3 {
+        farm.input(&format!("small{n}"), b"x");
+    }
+    farm.input("z-large", &[b'x'; 3000]);
+    farm.import(&[]);
+    std::fs::create_dir_all(farm.path().join(".dispatcher")).unwrap();
+    std::fs::write(farm.path().join(".dispatcher/dispatcher.toml"), "legacy_window = 2\nlegacy_max = \"2KB\"\n")
+        .unwrap();
+    let server = farm.serve();
+    let mut worker = Cortex::join(ports, "w");
+    let (first, _) = worker.task();
+    let (second, _) = worker.task();
+    assert!(worker.ask().is_none());
+    let tasks = farm.look(&["tasks"]);
+    let is_third = |task: &&Value| task["input_size"] == 1 && ![&first, &second].contains(&&task["id"].to_string());
+    let third = tasks.as_array().unwrap().iter().find(is_third).unwrap()["id"].to_string();
+    wait_until("both are noted", || farm.look(&["status"])["handed_out"] == 2);
+    wait_until("the window is full", || why(&farm, &third).contains("(legacy_window)"));
+    assert!(why(&farm, "z-large").contains("3000 bytes"), "{}", why(&farm, "z-large"));
+    assert!(why(&farm, "z-large").contains("2000 at most (legacy_max)"), "{}", why(&farm, "z-large"));
+    farm.tell_well(&["services", "set", "echo", "--max-in-flight", "2"]);
+    wait_until("the cap is told", || why(&farm, &third).contains("2 tasks of the service echo are in flight, and 2"));
+    worker.bring(&first, &archive("Info:a:b c\n", 10));
+    wait_until("there is room again", || !why(&farm, &third).contains("(legacy_window)"));
+    assert_eq!(worker.task().1, b"x");
+    server.end_with(Signal::KILL);
 }
 
 // Rules L1, L3.

@@ -122,7 +122,8 @@ impl Router {
         let queue = self.stock.ready.get(service)?;
         let may_have = |loaded: &Loaded| {
             let worked = loaded.work.worked_earlier.iter().any(|(name, at)| *name == worker && now.since(*at) < window);
-            !worked && loaded.body.is_some()
+            // A smaller bound than that of what travels inline on the other wire holds, too.
+            !worked && loaded.body.is_some() && loaded.work.task.input_size <= most
         };
         let found = queue.iter().enumerate().skip(from).take(LOOK_MAX).find(|(_, loaded)| may_have(loaded));
         let found =
