@@ -23,6 +23,10 @@ use crate::time::{SpanMs, TimeMs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+/// How many answers that had no room are tried again for one connection at each tick: who asks a million times and never
+/// reads is owed as many, and costs the others no more than this.
+const OWED_A_TICK: usize = 64;
+
 /// What one connection of the legacy wire, and all of them, may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegacyLimits {
@@ -283,7 +287,7 @@ impl LegacyDesk {
         }
     }
 
-    /// The socket had no room for the answer of [`LegacyEffect::SayNothingNow`]; it is given at the next tick.
+    /// The socket had no room for the answer of [`LegacyEffect::SayNothingNow`]; it is given at a later tick.
     pub fn not_told(&mut self, peer: PeerId) {
         if let Some(caller) = self.callers.get_mut(&peer) {
             caller.owed = caller.owed.saturating_add(1);
@@ -357,8 +361,9 @@ impl LegacyDesk {
         let is_over = |since: TimeMs, span: SpanMs| now < since || now.since(since) >= span;
         for (peer, caller) in &mut self.callers {
             caller.full = false;
-            let owed = std::mem::take(&mut caller.owed);
-            effects.extend(std::iter::repeat_n(LegacyEffect::SayNothingNow { peer: *peer }, owed));
+            let some = caller.owed.min(OWED_A_TICK);
+            caller.owed -= some;
+            effects.extend(std::iter::repeat_n(LegacyEffect::SayNothingNow { peer: *peer }, some));
         }
         let mut told = Vec::new();
         for queue in self.asks.values_mut() {

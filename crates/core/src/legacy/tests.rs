@@ -58,6 +58,22 @@ fn a_clock_set_back_answers_instead_of_waiting_for_it() {
     assert_eq!(tick(&mut desk, 0), [LegacyEffect::SayNothingNow { peer: A }]);
 }
 
+// Rule W1. Cases F22, F31.
+#[test]
+fn who_never_reads_is_tried_again_a_few_times_a_tick_and_one_who_reads_again_has_every_answer() {
+    let mut desk = desk();
+    (0..10_003).for_each(|_| {
+        ask(&mut desk, A, "a", 0).iter().for_each(|_| desk.not_told(A));
+    });
+    for now in 0..100 {
+        let tried = tick(&mut desk, now).len();
+        assert!((1..=OWED_A_TICK).contains(&tried), "{tried} at once");
+        (0..tried).for_each(|_| desk.not_told(A));
+    }
+    let told: usize = (100..400).map(|now| tick(&mut desk, now).len()).sum();
+    assert_eq!(told, 10_000);
+}
+
 // Rules W1, W5.
 #[test]
 fn too_many_requests_of_one_connection_are_answered_at_once() {

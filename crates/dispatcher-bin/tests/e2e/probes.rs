@@ -8,8 +8,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
 const MB: u64 = 1024;
-/// Within this a good worker is served while a probe runs: the aim is a second, the rest is for a busy machine.
-const PROMPT: Duration = Duration::from_secs(10);
+/// Within this a good worker is served while a probe runs.
+const PROMPT: Duration = Duration::from_secs(1);
+/// How often it may try to be, on a machine that does other things.
+const TRIES: usize = 5;
+/// However busy the machine is, no try takes longer.
+const AT_MOST: Duration = Duration::from_secs(10);
 /// What a probe may add to the program's memory, in KB.
 const MORE_MEMORY: u64 = 50 * MB;
 
@@ -21,6 +25,7 @@ struct Place {
     good: Cortex,
     result: Vec<u8>,
     worked: usize,
+    longest: Duration,
 }
 
 impl Place {
@@ -35,7 +40,15 @@ impl Place {
         farm.listen_at(ports);
         let server = farm.serve_with(args, &[]);
         let good = Cortex::join(ports, "good");
-        let mut place = Self { farm, ports, server, good, result: archive("Info:a:b c\n", 100), worked: 0 };
+        let mut place = Self {
+            farm,
+            ports,
+            server,
+            good,
+            result: archive("Info:a:b c\n", 100),
+            worked: 0,
+            longest: Duration::ZERO,
+        };
         // What any use costs is no cost of a probe.
         (0..20).for_each(|_| place.serve_one());
         place
@@ -43,10 +56,16 @@ impl Place {
 
     /// The good worker does one task, and waits for it no longer than it may.
     fn serve_one(&mut self) {
-        let began = Instant::now();
-        self.good.work(&self.result);
-        assert!(began.elapsed() < PROMPT, "it was served after {:?}", began.elapsed());
-        self.worked += 1;
+        let is_prompt = (0..TRIES).any(|_| {
+            let began = Instant::now();
+            self.good.work(&self.result);
+            self.worked += 1;
+            let took = began.elapsed();
+            self.longest = self.longest.max(took);
+            assert!(took < AT_MOST, "it was served after {took:?}");
+            took < PROMPT
+        });
+        assert!(is_prompt, "{TRIES} times in a row it was not served within {PROMPT:?}");
     }
 
     /// A line of the program's status, in KB or as a number.
@@ -99,7 +118,7 @@ fn a_good_worker_is_served_and_memory_is_bounded_whatever_others_do() {
         probe(&mut place, &mut open);
         (0..5).for_each(|_| place.serve_one());
         let grown = place.memory().saturating_sub(before);
-        println!("{name}: {} MB more", grown / MB);
+        println!("{name}: {} MB more, served within {:?}", grown / MB, std::mem::take(&mut place.longest));
         assert!(grown < MORE_MEMORY, "{name}: {} MB more", grown / MB);
     }
     drop(open);
@@ -281,7 +300,7 @@ fn twenty_workers_that_once_got_a_large_input_and_one_that_never_reads_cost_no_m
 // Case F34.
 #[test]
 fn short_connections_leave_nothing_behind() {
-    let mut place = Place::new(100, &[]);
+    let mut place = Place::new(200, &[]);
     let (descriptors, before) = (place.descriptors(), place.memory());
     storm(&mut place, &mut Vec::new());
     wait_until("the descriptors are back", || place.descriptors() <= descriptors + 10);
