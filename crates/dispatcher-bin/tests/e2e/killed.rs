@@ -1,7 +1,8 @@
 //! Kills: whatever the moment, the next start goes on, nothing is lost and nothing that was recorded is done again.
 
 use crate::kit::{Dice, Place, full, wait_for_file};
-use crate::results::{assert_gzipped, real_files};
+use crate::real::real_files;
+use crate::results::assert_gzipped;
 use std::collections::HashSet;
 
 /// Starts, lets it come to the n-th pass of a place, and kills the whole tree there.
@@ -27,7 +28,7 @@ fn recorded(place: &Place, log: &std::path::Path) -> (HashSet<String>, usize) {
 fn killed_at_five_moments_every_file_has_its_result_and_nothing_recorded_is_done_again() {
     let mut dice = Dice::cast();
     let place = Place::new();
-    let names = real_files(&place, if full() { 10_000 } else { 1_500 });
+    let names = real_files(&place.inputs(), if full() { 10_000 } else { 1_500 });
     let log = place.path().join("log");
     let exec = format!("gzip -9nc {{input}} && echo {{task}} >> {}", log.display());
     let some = names.len() as u64;

@@ -25,6 +25,7 @@ mod peer;
 mod poison;
 mod probes;
 mod python;
+mod real;
 mod results;
 mod sandboxes;
 mod serving;

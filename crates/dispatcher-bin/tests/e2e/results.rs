@@ -1,31 +1,10 @@
 //! Results: what the command makes of each input, to the byte, where people look for it.
 
 use crate::kit::{Place, dispatcher, full, output, told};
+use crate::real::real_files;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Real files of the machine, copied below `place`'s inputs.
-pub fn real_files(place: &Place, most: usize) -> Vec<PathBuf> {
-    let mut copied = Vec::new();
-    for entry in walkdir::WalkDir::new("/usr/share").sort_by_file_name().into_iter().filter_map(Result::ok) {
-        if copied.len() == most {
-            break;
-        }
-        let Ok(meta) = entry.metadata() else { continue };
-        if !meta.is_file() || meta.len() > 1_000_000 {
-            continue;
-        }
-        let name = entry.path().strip_prefix("/usr/share").unwrap().to_owned();
-        let to = place.inputs().join(&name);
-        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        if std::fs::copy(entry.path(), to).is_ok() {
-            copied.push(name);
-        }
-    }
-    assert!(copied.len() >= most.min(500), "this machine has too few files for the test");
-    copied
-}
 
 /// Compares every result with the command run by hand.
 pub fn assert_gzipped(place: &Place, names: &[PathBuf]) {
@@ -39,7 +18,7 @@ pub fn assert_gzipped(place: &Place, names: &[PathBuf]) {
 #[test]
 fn every_real_file_has_exactly_the_result_of_the_command_by_hand() {
     let place = Place::new();
-    let names = real_files(&place, if full() { 12_000 } else { 800 });
+    let names = real_files(&place.inputs(), if full() { 12_000 } else { 800 });
     place.run_well(["--exec", "gzip -9nc {input}"]);
     assert_gzipped(&place, &names);
     assert_eq!(place.tasks().len(), names.len());
