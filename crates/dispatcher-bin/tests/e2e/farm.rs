@@ -6,13 +6,14 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// A folder with inputs, a state folder and a socket.
 pub struct Farm {
     dir: TempDir,
     settings: Vec<String>,
+    connect: String,
 }
 
 /// A server, and where its log goes.
@@ -26,13 +27,14 @@ impl Farm {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("in")).unwrap();
         std::fs::DirBuilder::new().mode(0o700).create(dir.path().join("s")).unwrap();
+        let connect = format!("ipc://{}", dir.path().join("s/r").display());
         let settings = vec![
-            format!("--listen=ipc://{}", dir.path().join("s/r").display()),
+            format!("--listen={connect}"),
             "--http=off".to_owned(),
             format!("--dead-after={dead_after_ms}ms"),
             format!("--beat={}ms", dead_after_ms / 5),
         ];
-        Self { dir, settings }
+        Self { dir, settings, connect }
     }
 
     /// The same with so many small inputs named `0000`, `0001`, ….
@@ -48,6 +50,7 @@ impl Farm {
     pub fn listen_at(&mut self, ports: Ports) {
         self.settings.retain(|setting| !setting.starts_with("--listen") && !setting.starts_with("--http"));
         self.settings.extend(ports.arguments());
+        self.connect = format!("tcp://127.0.0.1:{}", ports.requests);
     }
 
     pub fn path(&self) -> &Path {
@@ -150,24 +153,25 @@ impl Farm {
 
     /// Starts a server, with more arguments and variables.
     pub fn serve_with(&self, args: &[&str], variables: &[(&str, String)]) -> Server {
-        let mut command = dispatcher();
-        command.current_dir(self.path()).arg("serve").args(&self.settings).args(args);
-        // Little is claimed ahead: what a killed server had in stock waits until its workers had time to come back.
-        command.env("DISPATCHER_CLAIM_AHEAD", "8").envs(variables.iter().map(|(name, value)| (name, value)));
-        let mut running = Running::start(&mut command);
-
-        running.wait_for_line("serving");
+        let mut running = self.serve_watched(args, variables);
         running.drain_log();
         Server { running }
     }
 
-    /// Starts a server whose log the test reads.
-    pub fn serve_watched(&self, args: &[&str]) -> Running {
-        let mut command = dispatcher();
-        command.current_dir(self.path()).arg("serve").args(&self.settings).args(args);
-        let mut running = Running::start(&mut command);
+    /// The same with a log that the test reads.
+    pub fn serve_watched(&self, args: &[&str], variables: &[(&str, String)]) -> Running {
+        let mut running = Running::start(&mut self.serve_command(args, variables));
         running.wait_for_line("serving");
         running
+    }
+
+    /// A server that is not started yet.
+    pub fn serve_command(&self, args: &[&str], variables: &[(&str, String)]) -> Command {
+        let mut command = dispatcher();
+        command.current_dir(self.path()).arg("serve").args(&self.settings).args(args);
+        // Little is claimed ahead: what a killed server had in stock waits until its workers had time to come back.
+        command.env("DISPATCHER_CLAIM_AHEAD", "8").envs(variables.iter().map(|(name, value)| (name, value)));
+        command
     }
 
     pub fn serve(&self) -> Server {
@@ -194,8 +198,7 @@ impl Farm {
         let mut command = dispatcher();
         command.envs(variables.iter().copied());
         command.current_dir(self.path()).args(["worker", "--service", "echo", "--name", name, "--dir", name]);
-        command.arg(format!("--connect=ipc://{}", self.path().join("s/r").display()));
-        command.args(["--shell", "--exec", exec]).args(args);
+        command.arg(format!("--connect={}", self.connect)).args(["--shell", "--exec", exec]).args(args);
         let mut running = Running::start(&mut command);
         running.drain_log();
         running

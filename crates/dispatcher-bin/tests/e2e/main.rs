@@ -5,6 +5,7 @@
 #![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
 
 mod desk;
+mod ends;
 mod exports;
 mod farm;
 mod fates;

@@ -1,13 +1,23 @@
 //! Parts that die: the whole process ends at once, says which, and the next start goes on.
 
-use crate::kit::{Place, output, told};
+use crate::kit::{Place, Running, told};
+use std::time::{Duration, Instant};
+
+/// From the panic of a part to the end of the process: the rule says 2 s, the rest is for a busy machine.
+const PART_DIED: Duration = Duration::from_secs(10);
 
 /// A panic at the n-th pass of a place ends the process with its code; the same command then finishes.
 fn ends_with_its_part(place_name: &str, nth: u64, part: &str) {
     let place = Place::with_many(60);
     let mut command = place.run_command(["--exec", "cat {input}"]);
     command.env("DISPATCHER_PANIC", format!("{place_name}:{nth}"));
-    let died = output(&mut command);
+    let mut running = Running::start(&mut command);
+    running.wait_for_line("armed to panic");
+    let began = Instant::now();
+    let died = running.end();
+    let took = began.elapsed();
+    println!("ended {took:?} after the {part} had died");
+    assert!(took < PART_DIED, "ended {took:?} after the {part} had died");
     assert_eq!(died.status.code(), Some(13), "{}", told(&died));
     let words = told(&died);
     assert!(words.contains(&format!("the {part} died")) && words.contains("to go on: "), "{words}");
