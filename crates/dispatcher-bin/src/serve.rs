@@ -225,6 +225,7 @@ impl Serving<'_> {
             select! {
                 recv(ends) -> end => {
                     if let Some(ended) = end.ok().and_then(|end| self.dispatcher.ended(end)) {
+                        self.log.tell_dropped();
                         return self.over(ended);
                     }
                 },

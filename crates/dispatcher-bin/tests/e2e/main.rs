@@ -17,6 +17,7 @@ mod killed;
 mod kit;
 mod large;
 mod legacy;
+mod logs;
 mod looks;
 mod named;
 mod operators;
