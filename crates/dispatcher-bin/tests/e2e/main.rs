@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "the seed of a failed test is what repeats it")]
 #![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
 
+mod crowd;
 mod desk;
 mod ends;
 mod exports;
@@ -11,6 +12,7 @@ mod farm;
 mod fates;
 mod faults;
 mod fleets;
+mod full;
 mod imports;
 mod inputs;
 mod killed;
@@ -31,6 +33,7 @@ mod real;
 mod results;
 mod sandboxes;
 mod serving;
+mod slow;
 mod starts;
 mod stops;
 mod waits;

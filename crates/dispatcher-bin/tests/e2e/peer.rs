@@ -41,8 +41,13 @@ impl Ports {
 
     /// The server's metrics.
     pub fn metrics(self) -> String {
+        self.page("/metrics")
+    }
+
+    /// A page of the server, with its head.
+    pub fn page(self, path: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.http)).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
         let mut page = String::new();
         stream.read_to_string(&mut page).unwrap();
         page
@@ -194,7 +199,17 @@ impl Cortex {
 
     /// Asks for one task; none where there is nothing now.
     pub fn ask(&mut self) -> Option<(String, Vec<u8>)> {
+        self.send_request();
+        self.hear_task()
+    }
+
+    /// Asks, and does not wait for the answer.
+    pub fn send_request(&mut self) {
         self.requests.send(&[b"echo"]);
+    }
+
+    /// The answer to a request.
+    pub fn hear_task(&mut self) -> Option<(String, Vec<u8>)> {
         let frames = self.requests.hear();
         let id = String::from_utf8(frames[0].clone()).unwrap();
         (id != "0").then(|| (id, frames[1..].concat()))
