@@ -1,6 +1,9 @@
 //! Opening a database: fresh, shared, foreign, newer, damaged.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on says so and stops")]
+#![expect(unreachable_pub, reason = "a test has no callers; `pub` says what its other modules use")]
+
+mod processes;
 
 use dispatcher_core::id::TaskId;
 use dispatcher_core::time::{SpanMs, TimeMs};
@@ -9,8 +12,10 @@ use dispatcher_store::{
     StoreError,
 };
 use sqlx::ConnectOptions;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Child;
 
 async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(path, SqliteOptions::default()).await
@@ -97,6 +102,85 @@ async fn assert_first_version_kept(path: &Path) {
     let commands = store.commands(&open_ones).await.expect("lists");
     assert_eq!(commands.into_iter().filter_map(|c| c.command).collect::<Vec<_>>(), [Command::Drain { wait: true }]);
     assert_eq!(store.audit().await.expect("audits").differences, []);
+}
+
+/// More rows for what a later version makes anew, so that it takes a while.
+const MANY_SERVICES: &str = "
+    WITH RECURSIVE n(n) AS (VALUES (100) UNION ALL SELECT n + 1 FROM n WHERE n < 20000)
+    INSERT INTO services SELECT n, 'service ' || n, 1000, 2, 30, 4, 1 FROM n";
+
+/// Kills a process once the write-ahead log of `path` is so long, if it has not ended before.
+fn kill_at(child: &mut Child, path: &Path, length: u64) -> bool {
+    let log = path.with_extension("db-wal");
+    while child.try_wait().expect("its end").is_none() {
+        if std::fs::metadata(&log).is_ok_and(|meta| meta.len() >= length) {
+            child.kill().expect("kills");
+            return !child.wait().expect("its end").success();
+        }
+        std::thread::yield_now();
+    }
+    false
+}
+
+/// A number from 0 to `most`, from a seed.
+fn dice(seed: &mut u64, most: u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*seed >> 33) % (most + 1)
+}
+
+// Case F76.
+#[test]
+fn processes_killed_while_they_bring_a_database_up_to_date_leave_one_that_all_others_open() {
+    const TEST: &str = "processes_killed_while_they_bring_a_database_up_to_date_leave_one_that_all_others_open";
+    let block_on = |work: std::pin::Pin<Box<dyn Future<Output = ()>>>| {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runs").block_on(work);
+    };
+    if let Some(path) = processes::part() {
+        return block_on(Box::pin(async move {
+            let key = open(&path).await.expect("opens").token_key().await.expect("a key");
+            println!("\nkey {key:?}");
+        }));
+    }
+    let mut seed = std::env::var("DISPATCHER_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().expect("after the epoch").subsec_nanos().into());
+    println!("DISPATCHER_SEED={seed}");
+    let mut killed = 0;
+    for round in 0..if std::env::var_os("DISPATCHER_FULL").is_some() { 50 } else { 6 } {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tasks.db");
+        let is_fresh = round % 3 == 2;
+        if !is_fresh {
+            let database = path.clone();
+            block_on(Box::pin(async move {
+                meddle(&database, FIRST_VERSION).await;
+                meddle(&database, MANY_SERVICES).await;
+            }));
+        }
+        // Alone, and then among eight.
+        let mut at = || dice(&mut seed, if is_fresh { 200_000 } else { 1_500_000 });
+        killed += u32::from(kill_at(&mut processes::start(TEST, &path), &path, at()));
+        let mut many: Vec<Child> = (0..8).map(|_| processes::start(TEST, &path)).collect();
+        killed += u32::from(kill_at(&mut many.remove(0), &path, at()));
+        let keys: Vec<String> = many.into_iter().map(|child| key_of(child, round)).collect();
+        assert!(keys.iter().all(|key| *key == keys[0]), "round {round}: one key");
+        block_on(Box::pin(async move {
+            let store = open(&path).await.expect("opens");
+            assert_eq!(store.services().await.expect("lists").len(), if is_fresh { 0 } else { 19_902 });
+            assert_eq!(store.audit().await.expect("audits").differences, []);
+        }));
+    }
+    println!("{killed} were killed before they ended");
+    assert!(killed > 0, "no kill came in time");
+}
+
+/// What the process says of the database that it opened, at its end.
+fn key_of(mut child: Child, round: u32) -> String {
+    let mut said = String::new();
+    child.stdout.take().expect("piped").read_to_string(&mut said).expect("reads");
+    assert!(child.wait().expect("its end").success(), "round {round}: {said}");
+    processes::said(&said, "key ").expect("it says its key").to_owned()
 }
 
 // Case F76.
