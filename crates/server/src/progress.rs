@@ -14,6 +14,7 @@ pub struct Progress {
     bytes: AtomicU64,
     lost: AtomicU64,
     waiting_for: notice::Notice,
+    receiver_waits_for: notice::Notice,
 }
 
 /// A snapshot of [`Progress`].
@@ -71,9 +72,14 @@ impl Progress {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Work waits for something, or no longer does. Returns whether that is news.
+    /// The finaliser waits for something, or no longer does. Returns whether that is news.
     pub fn wait_for(&self, what: Option<String>) -> bool {
         self.waiting_for.set(what)
+    }
+
+    /// The same of the receiver: when it goes on, the finaliser may still wait.
+    pub fn receiver_waits_for(&self, what: Option<String>) -> bool {
+        self.receiver_waits_for.set(what)
     }
 
     /// The counters now.
@@ -84,7 +90,7 @@ impl Progress {
             requeued: self.requeued.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             lost: self.lost.load(Ordering::Relaxed),
-            waiting_for: self.waiting_for.get(),
+            waiting_for: self.waiting_for.get().or_else(|| self.receiver_waits_for.get()),
         }
     }
 }
@@ -114,6 +120,19 @@ mod notice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Rules C8, D3.
+    #[test]
+    fn a_receiver_that_goes_on_does_not_hide_what_the_finaliser_waits_for() {
+        let (progress, waits) = (Progress::default(), |what: &str| Some(what.to_owned()));
+        assert!(progress.receiver_waits_for(waits("the spool")));
+        assert_eq!(progress.now().waiting_for, waits("the spool"));
+        assert!(progress.wait_for(waits("the store")));
+        progress.receiver_waits_for(None);
+        assert_eq!(progress.now().waiting_for, waits("the store"));
+        progress.wait_for(None);
+        assert_eq!(progress.now().waiting_for, None);
+    }
 
     // Rule G5.
     #[test]

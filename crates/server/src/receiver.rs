@@ -108,7 +108,7 @@ impl Receiver {
                 other => break other,
             }
         };
-        self.progress.wait_for(None);
+        self.progress.receiver_waits_for(None);
         self.told(Order::PieceTaken(piece))?;
         if let Err(e) = written {
             return self.pass_on(Delivery::Unusable { why: not_writable(&e), reported: spooling.into_reported() });
@@ -134,7 +134,7 @@ impl Receiver {
     /// No space: says so once, and waits a little.
     fn wait_for_space(&self) {
         let what = format!("space below {}: free some, work goes on by itself", self.spool.display());
-        if self.progress.wait_for(Some(what.clone())) {
+        if self.progress.receiver_waits_for(Some(what.clone())) {
             tracing::warn!(at = self.clock.now().0, "waiting for {what}");
         }
         std::thread::sleep(std::time::Duration::from_millis(250));

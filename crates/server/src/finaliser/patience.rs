@@ -60,8 +60,9 @@ impl Finaliser {
 
     /// Nothing is leased from now on, and people are told why.
     pub(super) fn hold(&self, what: String) {
+        let is_news = self.parts.progress.wait_for(Some(what.clone()));
         self.parts.shared.holding.store(true, Ordering::Release);
-        if self.parts.progress.wait_for(Some(what.clone())) {
+        if is_news {
             tracing::warn!("waiting for {what}");
         }
     }
