@@ -66,6 +66,7 @@ pub const fn of_failure(failure: &StageFailure) -> u8 {
     match failure {
         StageFailure::StoreLost(_) => STORE_LOST,
         StageFailure::HardLimit(_) => HARD_LIMIT,
+        StageFailure::DrainSpent => DRAIN_TIMED_OUT,
         StageFailure::Socket(_) | StageFailure::NeighbourGone(_) | StageFailure::System(_) => PART_DIED,
     }
 }

@@ -193,6 +193,7 @@ impl Dispatcher {
             dispatcher: id,
             claim_ahead: config.claim_ahead,
             store_patience: config.store_patience,
+            drain_limit: config.drain_limit,
             naming: config.naming,
             task_limit: config.task_limit,
             adopted,
@@ -274,6 +275,9 @@ impl Dispatcher {
         // Who only misses a neighbour follows it: the neighbour's own report says why, and comes too.
         if matches!(end.how, HowEnded::Failed(StageFailure::NeighbourGone(_))) {
             return None;
+        }
+        if end.how == HowEnded::Failed(StageFailure::DrainSpent) {
+            return Some(Ended::Well { finished: false, in_time: false });
         }
         if end.how != HowEnded::Asked {
             return Some(Ended::Died { stage: end.name, how: end.how });

@@ -88,6 +88,8 @@ pub struct Parts {
     pub claim_ahead: usize,
     /// How long a lost store is waited for.
     pub store_patience: Duration,
+    /// How long a drain may wait for a store, or for space.
+    pub drain_limit: Duration,
     /// How results are named in the archive.
     pub naming: ResultNames,
     /// What was out before this process began, and may still come.

@@ -6,7 +6,8 @@ use crate::progress::Progress;
 use dispatcher_core::id::{ServiceId, TaskId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What is waited for before a dispatcher ends (rule S1). Nothing more is leased in any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +55,20 @@ pub struct Shared {
     /// Tasks in flight of which it is not known where their results go.
     pub unplaced: Unplaced,
     drain: AtomicU8,
+    /// When it was told to drain.
+    drains_since: OnceLock<Instant>,
 }
 
 impl Shared {
     /// Begins to drain, unless it has begun already.
     pub fn begin_drain(&self, mode: DrainMode) {
+        self.drains_since.get_or_init(Instant::now);
         let _ = self.drain.compare_exchange(0, mode as u8, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// For how long it has drained.
+    pub fn drained_for(&self) -> Option<Duration> {
+        self.drains_since.get().map(Instant::elapsed)
     }
 
     /// How it drains, if it does.

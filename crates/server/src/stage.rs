@@ -45,6 +45,9 @@ pub enum StageFailure {
     /// The store was away for longer than `store_patience` (rule D3).
     #[error("the store did not come back within the time it is waited for: {0}")]
     StoreLost(String),
+    /// It was told to end, and what it waits for did not come within the time that a drain may take (rule S1).
+    #[error("the drain took longer than its limit")]
+    DrainSpent,
     /// One more task than the hard limit (rule L10).
     #[error("the hard limit of tasks in flight was exceeded: {0}")]
     HardLimit(String),

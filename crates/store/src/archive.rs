@@ -142,11 +142,16 @@ fn hex(bytes: &[u8]) -> String {
 
 /// What the system said, as an error of the archive.
 fn failed(doing: &'static str, place: &Path, source: io::Error) -> ArchiveError {
-    let place = place.display().to_string();
     match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ArchiveError::Full { place },
-        _ => ArchiveError::Io { doing, place, source },
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ArchiveError::Full { place: folder(place) },
+        _ => ArchiveError::Io { doing, place: place.display().to_string(), source },
     }
+}
+
+/// The folder that has no space. Each repeat writes a file of another name, and whoever tells of it tells news only.
+fn folder(place: &Path) -> String {
+    let folder = if place.is_dir() { Some(place) } else { place.parent() };
+    folder.unwrap_or(place).display().to_string()
 }
 
 /// A part of which no bytes are kept: readable only where there were none.

@@ -178,6 +178,25 @@ fn a_disk_that_takes_no_more_files_makes_results_wait_and_charges_nobody() {
     through_with_workers(Squeezed::start(farm_of(size).in_files(), "size=64m,nr_inodes=200", fill), size);
 }
 
+// Rules S1, D3, D7.
+#[test]
+fn who_is_told_to_end_waits_for_room_no_longer_than_a_drain_may_take() {
+    let farm = farm_of(100_000).set("--drain-limit=1s");
+    let mut squeezed = Squeezed::start(farm, "size=14m", "head -c 9500k /dev/zero > filler");
+    let worker = squeezed.farm.worker("w", "cat {input}", &["--slots=2"]);
+    let line = squeezed.server.wait_for_line("waiting for");
+    assert!(line.contains("space"), "{line}");
+    squeezed.server.signal(Signal::TERM);
+    let output = squeezed.server.end();
+    assert_eq!(output.status.code(), Some(12), "{}", told(&output));
+    let news = told(&output).matches("waiting for space for results").count();
+    assert!(news <= 1, "a repeat is none: {}", told(&output));
+    let kept = std::fs::read_dir(squeezed.farm.path().join("w/outbox")).unwrap().count();
+    assert!(kept > 0, "what was answered to nobody is with its worker");
+    worker.signal(Signal::TERM);
+    worker.end();
+}
+
 /// Says that it is over when it goes.
 struct Until<'a>(&'a AtomicBool);
 

@@ -78,7 +78,7 @@ impl Finaliser {
                 Some(records) => break records,
                 None => {
                     waited = true;
-                    std::thread::sleep(SPACE_PAUSE);
+                    self.rest(SPACE_PAUSE)?;
                 }
             }
         };

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How often it is looked, while it waits, whether it is told to end.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Repeats that are made even where patience is shorter than their pauses (rule D3).
 const REPEATS_AT_LEAST: u32 = 3;
 
@@ -52,9 +54,26 @@ impl Finaliser {
                 ErrorClass::Full => format!("space for the database ({error}): free some, work goes on by itself"),
                 _ => format!("the store: {error}"),
             });
-            std::thread::sleep(pause);
+            self.rest(pause)?;
             pause = (pause * 2).min(LONGEST_PAUSE);
             repeats += 1;
+        }
+    }
+
+    /// Waits before a repeat. Who is told to end waits no longer than a drain may take: what is not written was answered to
+    /// nobody, and comes again after the next start (rule S1).
+    pub(super) fn rest(&self, pause: Duration) -> Result<(), StageFailure> {
+        let until = Instant::now() + pause;
+        loop {
+            if self.parts.shared.drained_for().is_some_and(|time| time >= self.parts.drain_limit) {
+                self.parts.shared.drain_spent.store(true, Ordering::Release);
+                return Err(StageFailure::DrainSpent);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK_EVERY));
         }
     }
 

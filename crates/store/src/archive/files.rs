@@ -344,10 +344,17 @@ mod tests {
     // Rule D3.
     #[test]
     fn no_space_and_no_quota_are_told_apart_from_other_errors() {
-        let told = |code| failed("staging", Path::new("out"), io::Error::from_raw_os_error(code));
+        let folder = tempfile::tempdir().unwrap();
+        let told = |path: &Path, code| failed("staging", path, io::Error::from_raw_os_error(code));
         for full in [28, 122] {
-            assert!(matches!(told(full), ArchiveError::Full { .. }), "error {full} of the system");
+            for path in [folder.path(), &folder.path().join("00000007.tar")] {
+                let ArchiveError::Full { place } = told(path, full) else { panic!("error {full} of the system") };
+                assert_eq!(Path::new(&place), folder.path(), "each repeat says the same");
+            }
         }
-        assert!(matches!(told(5), ArchiveError::Io { .. }), "an error of the device is no lack of space");
+        assert!(
+            matches!(told(folder.path(), 5), ArchiveError::Io { .. }),
+            "an error of the device is no lack of space"
+        );
     }
 }
