@@ -101,6 +101,8 @@ mod tests {
             include_str!("omq/dealer.rs"),
             include_str!("omq/pull.rs"),
             include_str!("omq/pull/link.rs"),
+            include_str!("omq/pull/frames.rs"),
+            include_str!("omq/pull/pace.rs"),
         ];
         for source in elsewhere {
             let product = source.split("#[cfg(test)]").next().unwrap_or_default();

@@ -87,9 +87,9 @@ impl Room {
         }
     }
 
-    /// Whether somebody waits for the place of a long message.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+    /// How many wait for the place of a long message.
+    pub(super) fn wanted_by(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 }
 
@@ -174,14 +174,14 @@ mod tests {
         for held in [&mut one, &mut two, &mut three] {
             now(room.grow(held, 32 * KB)).expect("there is room for 96 KB");
         }
-        assert!(!room.is_wanted());
+        assert!(room.wanted_by() == 0);
         now(room.grow(&mut one, 64 * KB)).expect("the first to ask goes on");
         now(room.grow(&mut one, 1000 * KB)).expect("to its end");
         let mut waits = Box::pin(room.grow(&mut two, 64 * KB));
-        assert!(now(waits.as_mut()).is_none() && room.is_wanted());
+        assert!(now(waits.as_mut()).is_none() && room.wanted_by() == 1);
         drop(one);
         now(waits).expect("its place is free again");
-        assert!(!room.is_wanted());
+        assert!(room.wanted_by() == 0);
         drop((two, three));
         assert!(now(room.whole(96 * KB)).is_some(), "everything came back");
     }

@@ -100,7 +100,7 @@ impl Default for RouterOptions {
             max_frames: MAX_FRAMES,
             max_message: MAX_MESSAGE,
             max_connections: 4_096,
-            max_handshakes: 4_096,
+            max_handshakes: 1_024,
             handshake: Duration::from_secs(4),
             burst_bytes: 256 * 1024 * 1024,
             bytes_per_second: 256 * 1024 * 1024,

@@ -32,6 +32,11 @@ const DECLARED: &[Failure] = &[
         why: "it knows no command but READY, so that a libzmq peer with heart-beats is cut again and again",
     },
     Failure {
+        test: "zeromq::pulls::a_long_command_costs_its_sender_the_connection_and_nobody_memory",
+        shows: "nothing came: the end of the connection",
+        why: "a command is a frame like others to it, and is collected to its end",
+    },
+    Failure {
         test: "zeromq::hostile::frames_that_claim_to_be_huge_cost_their_sender_the_connection_and_nobody_memory",
         shows: "memory allocation of ",
         why: "it reserves what the header of a frame claims, and the process aborts",

@@ -2,11 +2,12 @@
 #![expect(clippy::expect_used, reason = "functions outside tests that are parts of tests")]
 
 use super::common::{addresses, backend, frames, on_one_thread, soon};
-use super::raw::{RawPeer, encoded, head};
+use super::raw::{COMMAND, RawPeer, encoded, head};
 use bytes::Bytes;
 use dispatcher_transport::socket::{Endpoint, PullOptions, PullSocket, SocketError};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
+use tokio::task::JoinHandle;
 
 const MIB: usize = 1024 * 1024;
 
@@ -115,11 +116,16 @@ async fn many_turns() {
     }
 }
 
-/// The time of the sockets jumps.
-async fn pass(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
+/// So many half seconds of the sockets' time pass, each of them seen.
+async fn pass(half_seconds: u32) {
+    for _ in 0..half_seconds {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_millis(510)).await;
+        tokio::time::resume();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 // Rule D1.
@@ -177,35 +183,108 @@ fn large_results_that_are_half_here_never_wait_for_each_other_for_ever() {
     });
 }
 
+/// A socket with room for 2 MiB of results, which may have 8 MiB each.
+async fn narrow() -> (Endpoint, PullSocket) {
+    let anywhere = "tcp://127.0.0.1:0".parse().expect("the loopback interface");
+    let limits = PullOptions { max_message: 8 * MIB, held_max: 2 * MIB, ..options() };
+    let pull = PullSocket::bind(&anywhere, limits).await.expect("a free port");
+    (pull.endpoint().clone(), pull)
+}
+
+/// Somebody brings 2 MiB of a result, whose frames are said by `head`, and no more of it: from then on `after` every half second.
+async fn stops(endpoint: &Endpoint, head: Vec<u8>, after: Vec<u8>) -> JoinHandle<()> {
+    let mut push = RawPeer::push(endpoint).await;
+    tokio::spawn(async move {
+        push.write(&head).await;
+        let mut is_there = push.write_or_be_cut(&vec![1; 2 * MIB]).await;
+        while is_there {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            is_there = push.write_or_be_cut(&after).await;
+        }
+    })
+}
+
+/// A short and a large result of others come through, the large one before `half_seconds` are over.
+async fn assert_others_come(endpoint: &Endpoint, pull: &mut PullSocket, half_seconds: u32) {
+    many_turns().await;
+    let mut small = RawPeer::push(endpoint).await;
+    small.write(&encoded(&[b"w", b"s", b"1", b"x"])).await;
+    assert_eq!(next(pull).await.len(), 4, "a short one has a share of its own");
+    let mut large = RawPeer::push(endpoint).await;
+    let sender = tokio::spawn(async move { write_large(&mut large, 4 * MIB).await && large.is_open().await });
+    many_turns().await;
+    pass(half_seconds).await;
+    let come = soon("the large one", pull.next()).await.expect("the socket lives");
+    assert_eq!(come.frames.last().map(Bytes::len), Some(4 * MIB));
+    assert!(sender.await.expect("no panic"), "who brings something is not cut off");
+}
+
 // Rules D1, W5.
 #[test]
 fn who_stops_in_the_middle_of_a_large_result_keeps_no_other_out() {
     on_one_thread(async {
-        let anywhere = "tcp://127.0.0.1:0".parse().expect("the loopback interface");
-        let limits = PullOptions { max_message: 8 * MIB, held_max: 2 * MIB, ..options() };
-        let mut pull = PullSocket::bind(&anywhere, limits).await.expect("a free port");
-        let endpoint = pull.endpoint().clone();
-        let mut stopped = Vec::new();
+        let (endpoint, mut pull) = narrow().await;
         for _ in 0..2 {
-            let mut push = RawPeer::push(&endpoint).await;
-            push.write(&head(8_000_000, false)).await;
-            push.write(&vec![1; 2 * MIB]).await;
-            stopped.push(push);
+            stops(&endpoint, head(8_000_000, false), Vec::new()).await;
         }
-        many_turns().await;
-        let mut small = RawPeer::push(&endpoint).await;
-        small.write(&encoded(&[b"w", b"s", b"1", b"x"])).await;
-        assert_eq!(next(&mut pull).await.len(), 4, "a short one has a share of its own");
-        let mut large = RawPeer::push(&endpoint).await;
-        let sender = tokio::spawn(async move { write_large(&mut large, 4 * MIB).await && large.is_open().await });
         // The time of one after the other is over, and somebody waits for their places.
-        for _ in 0..2 {
-            many_turns().await;
-            pass(Duration::from_secs(11)).await;
+        assert_others_come(&endpoint, &mut pull, 42).await;
+    });
+}
+
+// Rules D1, W5.
+#[test]
+fn many_who_stop_do_not_keep_others_out_one_after_the_other() {
+    on_one_thread(async {
+        let (endpoint, mut pull) = narrow().await;
+        for _ in 0..20 {
+            stops(&endpoint, head(8_000_000, false), Vec::new()).await;
         }
-        let come = soon("the large one", pull.next()).await.expect("the socket lives");
-        assert_eq!(come.frames.last().map(Bytes::len), Some(4 * MIB));
-        assert!(sender.await.expect("no panic"), "who brings something is not cut off");
+        assert_others_come(&endpoint, &mut pull, 60).await;
+    });
+}
+
+// Rules D1, W5.
+#[test]
+fn signs_of_life_are_no_part_of_a_result_and_keep_no_place() {
+    on_one_thread(async {
+        let (endpoint, mut pull) = narrow().await;
+        for _ in 0..2 {
+            let whole_frame = head(2 * MIB as u64, true);
+            stops(&endpoint, whole_frame, b"\x04\x07\x04PING\x00\x64".repeat(10_000)).await;
+        }
+        assert_others_come(&endpoint, &mut pull, 42).await;
+    });
+}
+
+// Rules D1, W5.
+#[test]
+fn a_long_command_costs_its_sender_the_connection_and_nobody_memory() {
+    on_one_thread(async {
+        let (endpoint, mut pull) = pull().await;
+        let before = resident();
+        let mut senders = Vec::new();
+        for _ in 0..20 {
+            let mut push = RawPeer::push(&endpoint).await;
+            senders.push(tokio::spawn(async move {
+                let mut head = head(MIB as u64 - 1000, false);
+                head[0] |= COMMAND;
+                push.write(&head).await;
+                push.write_or_be_cut(&vec![1; MIB - 2000]).await;
+                push.is_cut().await;
+            }));
+        }
+        let all = async {
+            for sender in senders {
+                sender.await.expect("each is cut off");
+            }
+        };
+        tokio::select! {
+            () = all => {}
+            _ = pull.next() => panic!("there is no message"),
+        }
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 16 * MIB, "{} MiB", grown / MIB);
     });
 }
 

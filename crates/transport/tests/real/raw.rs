@@ -17,7 +17,7 @@ const MORE: u8 = 1;
 /// The flag of a frame whose length has eight bytes.
 const LONG: u8 = 2;
 /// The flag of a command.
-const COMMAND: u8 = 4;
+pub(crate) const COMMAND: u8 = 4;
 
 impl RawPeer {
     /// Connects and says nothing.

@@ -6,6 +6,7 @@
 
 mod frames;
 mod link;
+mod pace;
 
 use self::frames::FRAME_COST;
 use self::link::{Link, Port};

@@ -6,6 +6,15 @@
 /// What each frame costs beside its bytes, as the codec counts it.
 pub(super) const FRAME_COST: usize = 64;
 
+/// The longest command. Commands are kept whole and cost nothing, and those that there are have some hundred bytes: READY has a
+/// type and an identity of at most 255, PING a context of at most 16 (ZMTP 3.1).
+const COMMAND_MAX: u64 = 4 * 1024;
+
+/// A command of so many bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("a command of {0} bytes, and none has more than {COMMAND_MAX}")]
+pub(super) struct LongCommand(u64);
+
 const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
@@ -25,7 +34,10 @@ pub(super) struct Frames {
 
 impl Frames {
     /// Goes on by what came.
-    pub(super) fn follow(&mut self, mut bytes: &[u8]) {
+    ///
+    /// # Errors
+    /// At a command that is longer than any that there is.
+    pub(super) fn follow(&mut self, mut bytes: &[u8]) -> Result<(), LongCommand> {
         loop {
             let taken = usize::try_from(self.body_left).unwrap_or(usize::MAX).min(bytes.len());
             self.body_left -= taken as u64;
@@ -34,17 +46,13 @@ impl Frames {
             }
             bytes = bytes.get(taken..).unwrap_or_default();
             if self.body_left > 0 {
-                return;
+                return Ok(());
             }
             self.frame_ended();
-            match bytes.split_first() {
-                Some((first, rest)) => {
-                    self.head.push(*first);
-                    bytes = rest;
-                    self.begin_body();
-                }
-                None => return,
-            }
+            let Some((first, rest)) = bytes.split_first() else { return Ok(()) };
+            self.head.push(*first);
+            bytes = rest;
+            self.begin_body()?;
         }
     }
 
@@ -61,19 +69,22 @@ impl Frames {
     }
 
     /// Once the head is whole.
-    fn begin_body(&mut self) {
-        let Some((flags, size)) = self.head.split_first() else { return };
+    fn begin_body(&mut self) -> Result<(), LongCommand> {
+        let Some((flags, size)) = self.head.split_first() else { return Ok(()) };
         let size = match size {
             [size] if flags & LONG == 0 => u64::from(*size),
             [a, b, c, d, e, f, g, h] => u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h]),
-            _ => return,
+            _ => return Ok(()),
         };
         self.flags = *flags;
         self.body_left = size;
+        self.head.clear();
         if self.flags & COMMAND == 0 {
             self.cost = self.cost.saturating_add(FRAME_COST);
+        } else if size > COMMAND_MAX {
+            return Err(LongCommand(size));
         }
-        self.head.clear();
+        Ok(())
     }
 }
 
@@ -93,7 +104,7 @@ mod tests {
 
     fn cost(bytes: &[u8]) -> usize {
         let mut frames = Frames::default();
-        frames.follow(bytes);
+        frames.follow(bytes).expect("short commands");
         frames.cost()
     }
 
@@ -113,6 +124,15 @@ mod tests {
         assert_eq!(cost(&frame(COMMAND, b"\x04PING\0\0")), 0);
     }
 
+    // Rules D1, W5.
+    #[test]
+    fn a_command_that_claims_to_be_long_is_refused_at_its_head() {
+        let mut frames = Frames::default();
+        assert!(frames.follow(&frame(COMMAND, &[7; 4096])).is_ok());
+        let head = [&[COMMAND | LONG][..], &4097_u64.to_be_bytes()].concat();
+        assert!(frames.follow(&head[..8]).is_ok() && frames.follow(&head[8..]).is_err());
+    }
+
     #[test]
     fn a_frame_that_claims_to_be_huge_costs_what_came_of_it() {
         let head = [&[LONG][..], &u64::MAX.to_be_bytes()].concat();
@@ -129,7 +149,7 @@ mod tests {
             let bytes: Vec<u8> = messages.iter().flat_map(|(more, n)| frame(u8::from(*more), &vec![7; *n])).collect();
             let bytes = &bytes[..cut.min(bytes.len())];
             let mut frames = Frames::default();
-            bytes.chunks(pieces).for_each(|piece| frames.follow(piece));
+            bytes.chunks(pieces).for_each(|piece| frames.follow(piece).expect("no commands"));
             prop_assert_eq!(frames.cost(), cost(bytes));
         }
     }

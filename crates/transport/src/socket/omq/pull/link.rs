@@ -4,9 +4,10 @@
 //! what is in a message.
 //!
 //! **Invariants**: what a frame claims is not allocated, only what came of it; nothing more is read while there is no room
-//! for what is under way; who has a place in the room and brings next to nothing is cut off as soon as somebody waits for it.
+//! for what is under way; who has a place in the room that others wait for, and brings next to nothing of its message, is cut off.
 
-use super::frames::{FRAME_COST, Frames};
+use super::frames::{FRAME_COST, Frames, LongCommand};
+use super::pace::Pace;
 use crate::socket::Brought;
 use crate::socket::room::{Held, Room, SHORT};
 use bytes::{BufMut, Bytes};
@@ -20,7 +21,7 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::mpsc::Sender;
-use tokio::time::{Instant, timeout};
+use tokio::time::{timeout, timeout_at};
 
 /// What is read at once, but for the bodies of long frames.
 const PIECE: usize = 16 * 1024;
@@ -31,10 +32,8 @@ const BODY_AT_ONCE: usize = 256 * 1024;
 /// The greeting with which each end begins (ZMTP 3.1); frames come after it.
 const GREETING: usize = 64;
 
-/// What a sender has to bring while others wait for its place: a tenth of what a line of 2 Mbit/s does.
-const LEAST: usize = 256 * 1024;
-/// In which time.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a peer may take to read an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the connections of one socket share.
 pub(super) struct Port {
@@ -54,6 +53,8 @@ pub(super) enum End {
     Io(#[from] io::Error),
     #[error("{0}")]
     Protocol(#[from] Error),
+    #[error("{0}")]
+    Command(#[from] LongCommand),
     #[error("no handshake within {0:?}")]
     NoHandshake(Duration),
     #[error("it has a place that others wait for, and brings next to nothing")]
@@ -82,12 +83,6 @@ struct Body {
     length: usize,
 }
 
-/// How fast a sender is that others wait for.
-struct Pace {
-    since: Instant,
-    bytes: usize,
-}
-
 impl<'p, S: AsyncRead + AsyncWrite + Unpin> Link<'p, S> {
     pub(super) fn new(stream: S, port: &'p Port) -> Self {
         let config = ConnectionConfig::new(Role::Server, SocketType::Pull).max_message_size(port.max_message);
@@ -101,7 +96,7 @@ impl<'p, S: AsyncRead + AsyncWrite + Unpin> Link<'p, S> {
             frames: Frames::default(),
             body: None,
             held: Held::default(),
-            pace: Pace::new(),
+            pace: Pace::default(),
         }
     }
 
@@ -153,7 +148,7 @@ impl<'p, S: AsyncRead + AsyncWrite + Unpin> Link<'p, S> {
         } else {
             self.port.room.grow(&mut held, cost).await;
         }
-        self.pace = Pace::new();
+        self.pace = Pace::default();
         self.port.messages.send(Brought { frames, held }).await.map_err(|_| End::NobodyTakes)
     }
 
@@ -182,22 +177,21 @@ impl<'p, S: AsyncRead + AsyncWrite + Unpin> Link<'p, S> {
     async fn make_room(&mut self) {
         let cost = self.frames.cost();
         if cost > SHORT {
-            let asked = Instant::now();
             self.port.room.grow(&mut self.held, cost).await;
-            self.pace.excuse(asked.elapsed());
+            self.pace.had_to_wait();
         }
     }
 
     /// Reads once, and tells the codec what came.
     async fn read(&mut self) -> Result<(), End> {
         let Some(mut body) = self.body.take() else {
-            let bytes = self.paced(None).await?;
-            self.follow(&bytes);
+            let bytes = self.in_time(None).await?;
+            self.follow(&bytes)?;
             return Ok(self.codec.handle_input(bytes)?);
         };
         let had = body.bytes.len();
-        self.paced(Some(&mut body)).await?;
-        self.frames.follow(body.bytes.get(had..).unwrap_or_default());
+        self.in_time(Some(&mut body)).await?;
+        self.frames.follow(body.bytes.get(had..).unwrap_or_default())?;
         if body.bytes.len() < body.length {
             self.body = Some(body);
             return Ok(());
@@ -205,8 +199,8 @@ impl<'p, S: AsyncRead + AsyncWrite + Unpin> Link<'p, S> {
         Ok(self.codec.supply_payload(body.bytes.into())?)
     }
 
-    /// Reads into the body, or a piece, which it returns. Somebody else may be waiting meanwhile.
-    async fn paced(&mut self, mut body: Option<&mut Body>) -> Result<Bytes, End> {
+    /// Reads into the body, or a piece, which it returns. Who has a place that others wait for has to keep its pace.
+    async fn in_time(&mut self, mut body: Option<&mut Body>) -> Result<Bytes, End> {
         loop {
             let reading = async {
                 match &mut body {
@@ -214,27 +208,25 @@ impl<'p, S: AsyncRead + AsyncWrite + Unpin> Link<'p, S> {
                     None => read_piece(&mut self.stream).await.map(|bytes| (bytes.len(), bytes)),
                 }
             };
-            let read = if self.held.is_empty() { Ok(reading.await) } else { timeout(PATIENCE, reading).await };
-            let (count, bytes) = match read {
-                Ok(read) => read?,
-                // Not a byte came in all that time.
-                Err(_) if self.port.room.is_wanted() => return Err(End::Stalled),
-                Err(_) => continue,
+            let read = match self.held.is_empty() {
+                true => Some(reading.await),
+                false => timeout_at(self.pace.next_look(), reading).await.ok(),
             };
-            if count == 0 {
-                return Err(End::Left);
-            }
-            if self.pace.is_too_slow(count) && !self.held.is_empty() && self.port.room.is_wanted() {
+            if !self.held.is_empty() && self.pace.is_too_slow(self.frames.cost(), self.port.room.wanted_by()) {
                 return Err(End::Stalled);
             }
-            return Ok(bytes);
+            match read.transpose()? {
+                Some((0, _)) => return Err(End::Left),
+                Some((_, bytes)) => return Ok(bytes),
+                None => {}
+            }
         }
     }
 
-    fn follow(&mut self, bytes: &[u8]) {
+    fn follow(&mut self, bytes: &[u8]) -> Result<(), LongCommand> {
         let greeting = self.greeting_left.min(bytes.len());
         self.greeting_left -= greeting;
-        self.frames.follow(bytes.get(greeting..).unwrap_or_default());
+        self.frames.follow(bytes.get(greeting..).unwrap_or_default())
     }
 }
 
@@ -246,26 +238,6 @@ impl Body {
             self.bytes.reserve_exact(left.min(BODY_AT_ONCE.max(self.bytes.len())));
         }
         stream.read_buf(&mut (&mut self.bytes).limit(left)).await
-    }
-}
-
-impl Pace {
-    fn new() -> Self {
-        Self { since: Instant::now(), bytes: 0 }
-    }
-
-    /// Nothing could be brought in the time that it waited for its place.
-    fn excuse(&mut self, waited: Duration) {
-        self.since += waited;
-    }
-
-    /// Counts what came. Whether it was too little for the time that is over, if it is.
-    fn is_too_slow(&mut self, bytes: usize) -> bool {
-        self.bytes = self.bytes.saturating_add(bytes);
-        if self.since.elapsed() < PATIENCE {
-            return false;
-        }
-        std::mem::replace(self, Self::new()).bytes < LEAST
     }
 }
 
