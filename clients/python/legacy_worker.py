@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A worker of the legacy wire (docs/protocol.md, "The legacy wire") on pyzmq. Put your own work in place of `work`.
 
-Reads DISPATCHER_CONNECT (requests), DISPATCHER_RESULTS (results) and DISPATCHER_SERVICE.
+Reads DISPATCHER_CONNECT (requests), DISPATCHER_LEGACY_RESULTS (results) and DISPATCHER_SERVICE.
 """
 import io, os, time, uuid, zipfile
 import zmq
@@ -43,5 +43,5 @@ def run(requests: str, results: str, service: bytes, name: bytes) -> None:
 
 if __name__ == "__main__":
     env = os.environ.get
-    run(env("DISPATCHER_CONNECT", "tcp://127.0.0.1:51695"), env("DISPATCHER_RESULTS", "tcp://127.0.0.1:51696"),
+    run(env("DISPATCHER_CONNECT", "tcp://127.0.0.1:51695"), env("DISPATCHER_LEGACY_RESULTS", "tcp://127.0.0.1:51696"),
         env("DISPATCHER_SERVICE", "echo").encode(), f"{os.uname().nodename}:{uuid.uuid4().hex[:8]}".encode())

@@ -63,7 +63,7 @@ impl Trial {
 
 impl Choice {
     /// Whether both mean the same: where nothing becomes a file, it does not matter where files would go.
-    fn agrees_with(&self, other: &Self) -> bool {
+    pub fn agrees_with(&self, other: &Self) -> bool {
         self.kind == other.kind && (self.kind != ArchiveKind::Files || self == other)
     }
 }
@@ -147,7 +147,8 @@ pub fn choose(
     Ok((opened, trial))
 }
 
-fn disagreement(had: &Choice) -> String {
+/// Why nothing else than `had` can be served.
+pub fn disagreement(had: &Choice) -> String {
     let flags = match had.kind {
         ArchiveKind::Packs => "--archive packs".to_owned(),
         ArchiveKind::None => "--archive none".to_owned(),

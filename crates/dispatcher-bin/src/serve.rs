@@ -291,8 +291,8 @@ async fn sweep(packs: &PackArchive, store: &dyn Store) -> anyhow::Result<()> {
 }
 
 /// Where results go: as it was said, or else as it was before. A folder is seen from beside the state folder.
-fn choice(settings: &Settings, layers: &Figment, state: &StateDir, had: Option<&Choice>) -> anyhow::Result<Choice> {
-    let beside = state.path().parent().unwrap_or(Path::new("."));
+pub fn wanted(settings: &Settings, layers: &Figment, state: &Path, had: Option<&Choice>) -> Choice {
+    let beside = state.parent().unwrap_or(Path::new("."));
     let mut wanted =
         Choice { kind: settings.archive, results: beside.join(&settings.results), layout: settings.layout };
     let said = |name| settings::is_said(layers, name);
@@ -304,6 +304,12 @@ fn choice(settings: &Settings, layers: &Figment, state: &StateDir, had: Option<&
         // Whoever says where result files go wants them.
         wanted.kind = settings::ArchiveKind::Files;
     }
+    wanted
+}
+
+/// The same, with its folder made, or why it cannot be.
+fn choice(settings: &Settings, layers: &Figment, state: &StateDir, had: Option<&Choice>) -> anyhow::Result<Choice> {
+    let wanted = wanted(settings, layers, state.path(), had);
     if wanted.kind != settings::ArchiveKind::Files {
         return without_files(wanted, layers);
     }
@@ -325,8 +331,9 @@ fn without_files(wanted: Choice, layers: &Figment) -> anyhow::Result<Choice> {
     let said = ["results", "layout"].into_iter().find(|name| settings::is_said(layers, name));
     match said {
         Some(name) => Err(Exit::usage(format!(
-            "--{name} says something of result files, and this state has none since its first start: leave it out, for \
-             `dispatcher export` makes files of what it has, or begin a new state folder with --state"
+            "{} says something of result files, and this state has none since its first start: leave it out, for \
+             `dispatcher export` makes files of what it has, or begin a new state folder with --state",
+            settings::who(layers, name)
         ))),
         None => Ok(wanted),
     }

@@ -4,8 +4,9 @@
 //! said so. Knows nothing of how a setting is obeyed.
 
 mod said;
+mod wrong;
 
-pub use said::{Said, is_said};
+pub use said::{Said, Source, is_said};
 
 use crate::exit::Exit;
 use dispatcher_core::fleet::FleetLimits;
@@ -210,11 +211,15 @@ pub fn layers(state: &Path, file: Option<&Path>, flags: impl Serialize) -> anyho
 impl Settings {
     /// What is in force.
     pub fn of(layers: &Figment) -> anyhow::Result<Self> {
-        let settings: Self = layers.extract().map_err(|e| {
-            let said: Vec<String> = e.into_iter().map(|e| e.to_string()).collect();
-            Exit::usage(format!("{}; `dispatcher config` lists the settings", said.join("; ")))
-        })?;
+        let settings: Self = layers.extract().map_err(|e| wrong::wrong(layers, e))?;
         settings.check()?;
+        if settings.results.as_os_str().as_encoded_bytes().windows(3).any(|part| part == b"://") {
+            return Err(Exit::usage(format!(
+                "{} is {:?}: write the folder where result files go; where CorTeX workers send theirs is legacy_results",
+                wrong::who(layers, "results"),
+                settings.results
+            )));
+        }
         Ok(settings)
     }
 
@@ -334,6 +339,11 @@ impl ServiceInFile {
     }
 }
 
+/// Who says a setting, as a person knows it: the flag, the variable, or the key and its file.
+pub fn who(layers: &Figment, name: &str) -> String {
+    wrong::who(layers, name)
+}
+
 /// A span in whole milliseconds.
 pub fn millis(duration: Duration) -> SpanMs {
     SpanMs(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
@@ -419,6 +429,26 @@ mod tests {
             std::fs::write(folder.path().join(FILE), format!("[services.html]\n{line}\n")).unwrap();
             let layers = layers(folder.path(), None, BTreeMap::<String, String>::new()).unwrap();
             assert!(Settings::of(&layers).unwrap_err().to_string().contains("more than nothing"), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_file_in_the_documents_is_one_that_can_be_read_and_the_settings_without_a_flag_are_all_listed() {
+        let page = include_str!("../../../docs/operations.md");
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (file, _) = rest.split_once("```").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILE), file).unwrap();
+        let layers = layers(folder.path(), None, BTreeMap::<String, String>::new()).unwrap();
+        assert_eq!(Settings::of(&layers).unwrap().services["html"].retry_delay, Some(Duration::from_secs(30)));
+
+        let serve = <crate::serve::ServeFlags as clap::Args>::augment_args(clap::Command::new("serve"));
+        let flags: Vec<&str> = serve.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let (before, _) = page.split_once("and the services have no flag").unwrap();
+        let listed = &before[before.rfind("is an error").unwrap()..];
+        for name in Settings::names() {
+            let has_flag = flags.contains(&name.replace('_', "-").as_str());
+            assert_ne!(has_flag, listed.contains(&format!("`{name}`")), "{name}");
         }
     }
 

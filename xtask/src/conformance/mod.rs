@@ -50,7 +50,7 @@ pub(crate) struct Options {
     json: bool,
     /// The program and its arguments; `{connect}`, `{results}`, `{service}` and `{folder}` in them are filled in.
     ///
-    /// The same is in its environment: `DISPATCHER_CONNECT` (addresses, with commas between them), `DISPATCHER_RESULTS`
+    /// The same is in its environment: `DISPATCHER_CONNECT` (addresses, with commas between them), `DISPATCHER_LEGACY_RESULTS`
     /// (legacy only), `DISPATCHER_SERVICE`, `DISPATCHER_SLOTS` (1) and `DISPATCHER_WORKER_DIR`, a folder that outlives
     /// its process. Without a program those of this tree are driven, each on its wire and as far as it has to go.
     #[arg(last = true, value_name = "CMD")]

@@ -47,7 +47,7 @@ impl Rig {
         let own = own.to_str().context("the folder for temporary files has a name in UTF-8")?;
         let values = [
             ("{connect}", "DISPATCHER_CONNECT", places.connect.as_str()),
-            ("{results}", "DISPATCHER_RESULTS", places.results.as_str()),
+            ("{results}", "DISPATCHER_LEGACY_RESULTS", places.results.as_str()),
             ("{service}", "DISPATCHER_SERVICE", SERVICE),
             ("{folder}", "DISPATCHER_WORKER_DIR", own),
         ];

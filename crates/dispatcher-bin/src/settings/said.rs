@@ -3,7 +3,7 @@
 use super::{PREFIX, Settings};
 use anyhow::Context;
 use figment::value::{Tag, Value};
-use figment::{Figment, Source as Layer};
+use figment::{Figment, Metadata, Source as Layer};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -31,15 +31,24 @@ pub enum Source {
     Environment(String),
     /// This flag.
     Flag(String),
+    /// The state folder, which keeps what its first start had: this file of it.
+    State(PathBuf),
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
-            Self::File(path) => write!(f, "{}", path.display()),
+            Self::File(path) | Self::State(path) => write!(f, "{}", path.display()),
             Self::Environment(name) | Self::Flag(name) => f.write_str(name),
         }
+    }
+}
+
+impl Said {
+    /// Whether somebody said so.
+    pub fn is_said(&self) -> bool {
+        self.source != Source::Default
     }
 }
 
@@ -78,7 +87,12 @@ fn member<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
 }
 
 fn source(layers: &Figment, tag: Option<Tag>, name: &str) -> Source {
-    let Some(layer) = tag.and_then(|tag| layers.get_metadata(tag)) else { return Source::Default };
+    source_of(tag.and_then(|tag| layers.get_metadata(tag)), name)
+}
+
+/// Who the layer is that says a setting of this name.
+pub(super) fn source_of(layer: Option<&Metadata>, name: &str) -> Source {
+    let Some(layer) = layer else { return Source::Default };
     match &layer.source {
         Some(Layer::File(path)) => Source::File(path.clone()),
         Some(_) if layer.name == std::any::type_name::<Settings>() => Source::Default,

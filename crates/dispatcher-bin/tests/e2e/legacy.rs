@@ -52,7 +52,7 @@ fn worker(farm: &Farm, ports: Ports, python: &str, heartbeats: bool) -> Running 
     command.args(["-c", WITH_HEARTBEATS]).current_dir(farm.path());
     command.env("SCRIPT", script).env("HEARTBEATS", if heartbeats { "1" } else { "0" });
     command.env("DISPATCHER_CONNECT", format!("tcp://127.0.0.1:{}", ports.requests));
-    command.env("DISPATCHER_RESULTS", format!("tcp://127.0.0.1:{}", ports.results));
+    command.env("DISPATCHER_LEGACY_RESULTS", format!("tcp://127.0.0.1:{}", ports.results));
     let mut running = Running::start(command.env("DISPATCHER_SERVICE", "echo"));
     running.drain_log();
     running

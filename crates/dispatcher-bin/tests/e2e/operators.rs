@@ -131,6 +131,38 @@ fn config_says_every_setting_and_who_set_it() {
     assert!(farm.said(2, &["config"]).contains("bet"));
 }
 
+#[test]
+fn config_shows_where_results_go_as_serve_would_have_it() {
+    let farm = Farm::with_many(1, 20_000);
+    let of = |args: &[&str], name: &str| {
+        let said = farm.look(&[&["config"], args].concat());
+        let one = said.as_array().unwrap().iter().find(|said| said["name"] == name).unwrap().clone();
+        (one["value"].clone(), one["source"]["kind"].clone(), one["source"]["of"].clone())
+    };
+    let beside = farm.path().canonicalize().unwrap().join("results").display().to_string();
+    assert_eq!(of(&[], "archive"), ("packs".into(), "default".into(), Value::Null));
+    assert_eq!(of(&[], "results").0, beside.as_str());
+    let by_results = of(&["--results", "elsewhere"], "archive");
+    assert_eq!(by_results, ("files".into(), "flag".into(), "--results".into()), "who says where files go wants them");
+    let served = farm.serve_with(&["--archive=files", "--until-empty"], &[]).running.end();
+    assert_eq!(served.status.code(), Some(0));
+    let (value, kind, note) = of(&[], "archive");
+    assert_eq!((value, kind), ("files".into(), "state".into()));
+    assert!(note.as_str().unwrap().ends_with(".dispatcher/archive.json"), "{note}");
+    assert_eq!((of(&[], "results").0, of(&[], "layout").1), (beside.as_str().into(), "state".into()));
+    let refused = farm.said(0, &["config", "--archive", "packs"]);
+    assert!(refused.contains("`serve` would refuse") && refused.contains("\"packs\"  (--archive)"), "{refused}");
+}
+
+#[test]
+fn the_folder_of_results_is_no_address() {
+    let farm = Farm::new(20_000);
+    let mut serve = farm.serve_command(&[], &[("DISPATCHER_RESULTS", "tcp://127.0.0.1:1".to_owned())]);
+    let said = told(&crate::kit::output(&mut serve));
+    assert!(said.contains("DISPATCHER_RESULTS is \"tcp://127.0.0.1:1\"") && said.contains("legacy_results"), "{said}");
+    assert!(said.starts_with("exit Some(2)"), "{said}");
+}
+
 // Rules A1, A5.
 #[test]
 fn a_task_that_is_worked_on_is_told_with_its_worker_and_until_when() {
