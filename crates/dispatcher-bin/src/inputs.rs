@@ -1,7 +1,7 @@
 //! From files to tasks: what is an input, and the import in batches.
 //!
-//! **Owns** which files are inputs (regular files; links and special files are counted and skipped), each looked at once,
-//! and what an import counts. **Refuses to know** what becomes of a task.
+//! **Owns** which files are inputs (regular files; links, special files, and the folders of dispatchers and workers are
+//! counted and skipped), each looked at once, and what an import counts. **Refuses to know** what becomes of a task.
 //!
 //! Memory is bounded by a few batches, and by the largest single folder where a walk goes by name.
 
@@ -9,11 +9,12 @@ mod list;
 
 pub use list::List;
 
-use crate::state::{STATE, store_error};
+use crate::state::{STATE, WORKER, store_error};
 use dispatcher_core::id::{CorpusId, EntryName, ServiceId};
 use dispatcher_core::time::TimeMs;
 use dispatcher_server::inputs::mtime_of;
 use dispatcher_store::{Entry, Store};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,8 @@ pub enum Seen {
     Link,
     /// A pipe, a socket or a device, which is skipped.
     Special,
+    /// A folder in which a dispatcher or a worker has what must survive, or a file that lies in one; it is skipped.
+    Working,
     /// Something that cannot be looked at, with the reason.
     Unreadable(String),
 }
@@ -58,6 +61,8 @@ pub struct Imported {
     pub links: u64,
     /// Pipes, sockets and devices that were skipped.
     pub special: u64,
+    /// State folders and folders of workers that were skipped.
+    pub working_folders: u64,
     /// Folders and files that could not be read.
     pub unreadable_count: u64,
     /// The first of them, with the reason.
@@ -93,16 +98,22 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// What lies in it, folder by folder.
+    /// What lies in it, folder by folder. Of the folders of dispatchers and workers only their names come.
     pub fn walk(&self) -> impl Iterator<Item = walkdir::Result<DirEntry>> + Send + use<> {
         let walk = WalkDir::new(&self.dir).min_depth(1);
         let walk = if self.by_name { walk.sort_by_file_name() } else { walk };
         let (skip, beside) = (self.skip.clone(), self.beside.clone());
-        // Neither the results of this work nor the state of another, whose results may be the inputs here.
-        walk.into_iter().filter_entry(move |entry| {
-            let is_state = entry.depth() == 1 && entry.file_name() == STATE;
+        // The results of this work are no inputs of it.
+        let mut walk = walk.into_iter().filter_entry(move |entry| {
             let is_result = || entry.file_type().is_file() && is_result_beside(entry.file_name().as_bytes(), &beside);
-            !is_state && !skip.iter().any(|skip| entry.path() == skip) && !is_result()
+            !skip.iter().any(|skip| entry.path() == skip) && !is_result()
+        });
+        std::iter::from_fn(move || {
+            let entry = walk.next()?;
+            if entry.as_ref().is_ok_and(|entry| entry.file_type().is_dir() && is_working_folder(entry.file_name())) {
+                walk.skip_current_dir();
+            }
+            Some(entry)
         })
     }
 
@@ -111,6 +122,16 @@ impl Folder {
         let (dir, priority) = (self.dir.clone(), self.priority);
         self.walk().map(move |entry| Ok(seen(&dir, priority, entry)))
     }
+}
+
+/// Whether a folder of this name is where a dispatcher or a worker has what must survive: what lies in it changes all the
+/// time and is nobody's input, wherever the folder lies. A file of this name is a file.
+fn is_working_folder(name: &OsStr) -> bool {
+    if name == STATE || name == WORKER {
+        return true;
+    }
+    let number = name.as_bytes().strip_prefix(WORKER.as_bytes()).and_then(|rest| rest.strip_prefix(b"-"));
+    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
 /// Whether a file has the name of a result of one of these services.
@@ -131,7 +152,7 @@ fn seen(dir: &Path, priority: i32, entry: walkdir::Result<DirEntry>) -> Seen {
     };
     let kind = entry.file_type();
     if kind.is_dir() {
-        return Seen::Folder;
+        return if is_working_folder(entry.file_name()) { Seen::Working } else { Seen::Folder };
     }
     if kind.is_symlink() {
         return Seen::Link;
@@ -150,6 +171,19 @@ fn seen(dir: &Path, priority: i32, entry: walkdir::Result<DirEntry>) -> Seen {
 }
 
 impl Imported {
+    /// What was skipped, in words; `None` where nothing was.
+    pub fn skipped(&self) -> Option<String> {
+        let counted = [
+            (self.links, "link", "links"),
+            (self.special, "special file", "special files"),
+            (self.working_folders, "folder of a dispatcher or worker", "folders of dispatchers and workers"),
+        ];
+        let said = counted.into_iter().filter(|(n, ..)| *n > 0);
+        let said: Vec<String> =
+            said.map(|(n, one, several)| format!("{n} {}", if n == 1 { one } else { several })).collect();
+        (!said.is_empty()).then(|| format!("skipped: {}", said.join(", ")))
+    }
+
     /// Counts what was seen; an input comes back.
     fn sort_out(&mut self, seen: Seen) -> Option<Entry> {
         match seen {
@@ -157,6 +191,7 @@ impl Imported {
             Seen::Folder => {}
             Seen::Link => self.links += 1,
             Seen::Special => self.special += 1,
+            Seen::Working => self.working_folders += 1,
             Seen::Unreadable(what) => {
                 self.unreadable_count += 1;
                 if self.unreadable.len() < UNREADABLE_MAX {

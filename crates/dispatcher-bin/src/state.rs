@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// The folder's name below a results folder.
 pub const STATE: &str = ".dispatcher";
 
+/// The name of the folder of the first worker that is started in a place; the others have a number behind it.
+pub const WORKER: &str = ".dispatcher-worker";
+
 /// The database's name in the state folder.
 const DATABASE: &str = "dispatcher.db";
 

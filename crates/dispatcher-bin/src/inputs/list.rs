@@ -3,7 +3,7 @@
 //! Owns how a line becomes the name of an input: as long as a path may be, below the folder, without detours. Each file is
 //! looked at once, from the open folder, so that a name costs the way below it and not the way to it.
 
-use super::Seen;
+use super::{Seen, is_working_folder};
 use dispatcher_core::id::EntryName;
 use dispatcher_store::Entry;
 use dispatcher_store::limits::MAX_ENTRY;
@@ -63,10 +63,14 @@ impl<R: BufRead> List<R> {
 
     fn look(&self, line: &[u8]) -> Seen {
         let said = Path::new(OsStr::from_bytes(line));
-        let unreadable = |why: &str| Seen::Unreadable(format!("{}: {why}", said.display()));
+        let unreadable = |why: &str| Seen::Unreadable(format!("{}: {why}", EntryName(line.to_vec())));
         let Some(name) = below(&self.dir, said) else { return unreadable("it does not lie below the folder") };
         if self.skip.iter().any(|skip| name.starts_with(skip)) {
             return Seen::Folder;
+        }
+        let is_in_one = name.parent().is_some_and(|folder| folder.iter().any(is_working_folder));
+        if is_in_one {
+            return Seen::Working;
         }
         match statat(&self.folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => self.seen(&name, &stat),
@@ -85,6 +89,7 @@ impl<R: BufRead> List<R> {
                     .saturating_add(i64::try_from(stat.st_mtime_nsec).unwrap_or(0)),
                 priority: self.priority,
             }),
+            FileType::Directory if name.file_name().is_some_and(is_working_folder) => Seen::Working,
             FileType::Directory => Seen::Folder,
             FileType::Symlink => Seen::Link,
             _ => Seen::Special,
@@ -135,6 +140,9 @@ mod tests {
         std::os::unix::fs::symlink("a", dir.path().join("sub/link")).unwrap();
         std::fs::create_dir(dir.path().join("state")).unwrap();
         std::fs::write(dir.path().join("state/b"), b"").unwrap();
+        std::fs::create_dir_all(dir.path().join("sub/.dispatcher-worker-2/outbox")).unwrap();
+        std::fs::write(dir.path().join("sub/.dispatcher-worker-2/outbox/x"), b"").unwrap();
+        std::fs::write(dir.path().join("sub/.dispatcher"), b"a file").unwrap();
         let skip = vec![dir.path().join("state")];
         let folder = Folder { dir: dir.path().to_owned(), skip, beside: Vec::new(), by_name: true, priority: 7 };
         let listed: Vec<Seen> = List::new(names, ends_with, &folder).unwrap().map(Result::unwrap).collect();
@@ -152,6 +160,7 @@ mod tests {
             Seen::Folder => "folder",
             Seen::Link => "link",
             Seen::Special => "special",
+            Seen::Working => "working",
             Seen::Unreadable(_) => "unreadable",
         }
     }
@@ -161,6 +170,8 @@ mod tests {
         let words = |names: &[u8]| seen(names, b'\n').iter().map(word).collect::<Vec<_>>();
         assert_eq!(words(b"sub/a\n\n./sub//a"), ["input", "input"], "however it is written, and without a last end");
         assert_eq!(words(b"sub\nsub/link\nsub/none\n"), ["folder", "link", "unreadable"]);
+        assert_eq!(words(b"sub/.dispatcher-worker-2\nsub/.dispatcher-worker-2/outbox/x\n"), ["working"; 2]);
+        assert_eq!(words(b"sub/.dispatcher\n"), ["input"], "a file of that name is a file");
         assert_eq!(words(b"../x\n/etc/passwd\n.\nsub/../sub/a\n"), ["unreadable"; 4]);
         assert_eq!(words(b"state/b\n"), ["folder"], "what is passed by in a walk is passed by in a list");
     }

@@ -95,9 +95,7 @@ impl RunSummary {
     fn remarks(&self) -> Vec<String> {
         let found = &self.imported;
         let mut lines = Vec::new();
-        if found.links + found.special > 0 {
-            lines.push(format!("skipped: {} links, {} special files", found.links, found.special));
-        }
+        lines.extend(found.skipped());
         for what in &found.unreadable {
             lines.push(format!("could not be read: {what}"));
         }

@@ -3,13 +3,12 @@
 //! Owns the choice of a folder that no other worker has, and the lock on it. Knows nothing of what is in it.
 
 use crate::exit::{self, Exit};
+use crate::state::WORKER;
 use anyhow::Context;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The folder of the first worker that is started in a place; the others have a number behind it.
-const DEFAULT: &str = ".dispatcher-worker";
 /// How many workers find a folder in one place by themselves.
 const MOST: u32 = 256;
 /// The file that says which process has the folder.
@@ -31,7 +30,7 @@ impl Folder {
             return Self::try_take(dir, label)?.ok_or_else(|| locked(dir));
         }
         for number in 1..=MOST {
-            let dir = if number == 1 { DEFAULT.to_owned() } else { format!("{DEFAULT}-{number}") };
+            let dir = if number == 1 { WORKER.to_owned() } else { format!("{WORKER}-{number}") };
             if let Some(folder) = Self::try_take(Path::new(&dir), number.to_string())? {
                 return Ok(folder);
             }

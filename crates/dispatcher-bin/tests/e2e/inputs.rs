@@ -14,8 +14,29 @@ fn links_and_special_files_are_skipped_and_counted() {
     let pipe = place.inputs().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let output = place.run_well(["--exec", "cat {input}"]);
-    assert!(said(&output).contains("skipped: 1 links, 1 special files"), "{}", said(&output));
+    assert!(said(&output).contains("skipped: 1 link, 1 special file"), "{}", said(&output));
     assert_eq!(place.tasks().len(), 1);
+}
+
+#[test]
+fn folders_of_dispatchers_and_workers_are_no_inputs_wherever_they_lie() {
+    let place = Place::with(&[
+        ("a", b"1"),
+        ("sub/.dispatcher", b"a file of that name is an input"),
+        ("sub/.dispatcher-worker-x", b"and so is this"),
+    ]);
+    for folder in [".dispatcher", "deep/down/.dispatcher", "sub/.dispatcher-worker", "sub/.dispatcher-worker-12/outbox"]
+    {
+        place.input(format!("{folder}/file"), b"of others");
+    }
+    let output = place.run_well(["--exec", "cat {input}"]);
+    assert!(said(&output).contains("skipped: 4 folders of dispatchers and workers"), "{}", said(&output));
+    let entries: Vec<_> = place.tasks().iter().map(|task| task["entry"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(entries, ["a", "sub/.dispatcher", "sub/.dispatcher-worker-x"]);
+    let import = ["import", "in", "--service", "s", "--state", "elsewhere"];
+    let imported = crate::kit::output(dispatcher().current_dir(place.path()).args(import));
+    assert!(said(&imported).contains("skipped: 4 folders of dispatchers and workers"), "{}", said(&imported));
+    assert!(said(&imported).contains("added 3 tasks"), "{}", said(&imported));
 }
 
 #[test]

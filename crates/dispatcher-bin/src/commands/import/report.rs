@@ -132,9 +132,7 @@ impl Report {
                 found.changed_names.join(", ")
             ));
         }
-        if found.links + found.special > 0 {
-            lines.push(format!("skipped: {} links, {} special files", found.links, found.special));
-        }
+        lines.extend(found.skipped());
         lines.extend(found.unreadable.iter().map(|what| format!("could not be read: {what}")));
         let more = found.unreadable_count.saturating_sub(found.unreadable.len() as u64);
         if more > 0 {
