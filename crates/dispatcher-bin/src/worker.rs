@@ -13,6 +13,8 @@ use crate::exit::{self, Exit};
 use crate::run::{host, incarnation};
 use crate::signals::Stop as Signals;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use dispatcher_core::text::NAME_MAX;
+use dispatcher_store::limits::check_service;
 use dispatcher_worker::exec::{CommandTemplate, ExecConfig, ExecWorker, Placeholder, ResultNaming};
 use dispatcher_worker::{OutboxKind, Stop, WorkerConfig, WorkerError, WorkerSummary, run_worker};
 use folder::Folder;
@@ -59,8 +61,11 @@ fn exec_config(args: &WorkerArgs) -> anyhow::Result<ExecConfig> {
     if !command.uses(Placeholder::Input) {
         crate::say("note: CMD does not name {input}: it will be run once for each task without seeing its input");
     }
-    if let Some(bad) = args.service.iter().find(|name| name.trim().is_empty()) {
-        return Err(Exit::usage(format!("--service: `{bad}` is no name of a service")));
+    for name in &args.service {
+        check_service(name).map_err(|why| Exit::usage(format!("--service: {why}")))?;
+    }
+    if args.name.as_ref().is_some_and(|name| name.is_empty() || name.len() > NAME_MAX) {
+        return Err(Exit::usage(format!("--name: a worker's name has 1 to {NAME_MAX} bytes")));
     }
     let naming = match &args.ext {
         Some(ext) => ResultNaming::extension(ext).map_err(|e| Exit::usage(format!("--ext: {e}")))?,

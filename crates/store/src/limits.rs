@@ -4,7 +4,7 @@ use crate::model::{ClaimedTask, Corpus, Entry, ErrorClass, ServiceSettings, Stor
 use dispatcher_core::finalise::{PartRef, Record};
 use dispatcher_core::id::{CorpusId, ServiceId};
 use dispatcher_core::report::Message;
-use dispatcher_core::text::is_plain;
+use dispatcher_core::text::{self, is_plain};
 use dispatcher_core::time::TimeMs;
 use std::collections::HashSet;
 
@@ -32,8 +32,11 @@ pub const WINDOW: usize = 10_000;
 /// How many lives of workers are remembered, those heard most recently.
 pub const WORKERS: usize = 10_000;
 
-/// The longest name of a service or corpus, in bytes.
+/// The longest name of a corpus, in bytes.
 pub const MAX_NAME: usize = 200;
+
+/// The longest name of a service, in bytes: workers say it on the wire, which takes no longer one.
+pub const MAX_SERVICE_NAME: usize = text::NAME_MAX;
 
 /// One in this many claimed tasks comes from the lowest priority that has ready ones, so that no stream of better ones
 /// keeps it waiting for ever.
@@ -65,19 +68,26 @@ pub(crate) fn bad_row(doing: &'static str, why: String) -> StoreError {
 
 /// Names of services and corpora become names of folders, and words in lists and commands.
 pub(crate) fn check_name(of: &str, name: &str) -> Result<(), String> {
-    let fits = !name.is_empty() && name.len() <= MAX_NAME && name != "." && name != "..";
+    check_name_up_to(MAX_NAME, of, name)
+}
+
+fn check_name_up_to(most: usize, of: &str, name: &str) -> Result<(), String> {
+    let fits = !name.is_empty() && name.len() <= most && name != "." && name != "..";
     if fits && !name.chars().any(|c| c == '/' || !is_plain(c)) {
         return Ok(());
     }
     Err(format!(
-        "the name {name:?} of {of} cannot be used: allowed are 1 to {MAX_NAME} bytes without '/', control characters and \
+        "the name {name:?} of {of} cannot be used: allowed are 1 to {most} bytes without '/', control characters and \
          marks of the reading direction, but not \".\" and \"..\""
     ))
 }
 
 /// A service's name also stands in lists with commas: workers say so what they offer.
-pub(crate) fn check_service(name: &str) -> Result<(), String> {
-    check_name("a service", name)?;
+///
+/// # Errors
+/// In words, with what is allowed.
+pub fn check_service(name: &str) -> Result<(), String> {
+    check_name_up_to(MAX_SERVICE_NAME, "a service", name)?;
     if !name.contains(',') {
         return Ok(());
     }

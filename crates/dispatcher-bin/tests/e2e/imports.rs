@@ -53,6 +53,22 @@ fn an_import_again_adds_what_is_new_and_says_what_is_wrong_with_the_names() {
     farm.said(2, &["import", "nowhere", "--service", "html"]);
 }
 
+// Rule W1.
+#[test]
+fn a_service_that_no_worker_could_offer_is_refused_wherever_it_is_named() {
+    let farm = Farm::new(20_000);
+    let (long, fits) = ("x".repeat(129), "x".repeat(128));
+    for args in [
+        &["import", "in", "--service", &long][..],
+        &["services", "set", &long],
+        &["worker", "--exec", "cat {input}", "--service", &long],
+    ] {
+        let told = farm.said(2, args);
+        assert!(told.contains("1 to 128 bytes"), "{told}");
+    }
+    farm.said(0, &["services", "set", &fits]);
+}
+
 // Rule S1.
 #[test]
 fn an_interrupted_import_beside_a_dispatcher_leaves_whole_batches_and_the_same_command_goes_on() {

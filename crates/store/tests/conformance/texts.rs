@@ -90,18 +90,22 @@ async fn names_of_entries_services_and_hosts_come_back_as_they_went_in(kit: Kit)
     }
 }
 
-// Case F53.
+// Case F53; rule W1.
 async fn a_name_that_cannot_be_a_folder_is_refused_and_told_what_is_allowed(kit: Kit) {
     let long = "x".repeat(201);
     for name in ["", ".", "..", "a/b", "/", "nul\0", "new\nline", "del\u{7f}", "\u{85}", "\u{202e}", &long] {
         let service = kit.store.put_service(name, &ServiceSettings::default()).await.expect_err("refuses");
         let corpus = kit.store.put_corpus(name, b"/x").await.expect_err("refuses");
-        for refused in [service, corpus] {
+        for (refused, allowed) in [(service, "allowed are 1 to 128 bytes"), (corpus, "allowed are 1 to 200 bytes")] {
             assert_eq!(refused.class, ErrorClass::BadRow, "{name:?}");
-            assert!(refused.why.contains("allowed are 1 to 200 bytes"), "{refused}");
+            assert!(refused.why.contains(allowed), "{refused}");
         }
     }
-    for name in ["x", "...", ".hidden", "tex to html", "漢字", &long[1..]] {
+    let too_long_to_be_offered = &long[..129];
+    let refused = kit.store.put_service(too_long_to_be_offered, &ServiceSettings::default()).await;
+    assert!(refused.expect_err("refuses").why.contains("allowed are 1 to 128 bytes"));
+    assert_eq!(kit.store.put_corpus(&long[1..], b"/x").await.expect("makes").name, &long[1..]);
+    for name in ["x", "...", ".hidden", "tex to html", "漢字", &long[..128]] {
         assert_eq!(kit.store.put_service(name, &ServiceSettings::default()).await.expect("makes").name, name);
         assert_eq!(kit.store.put_corpus(name, b"/x").await.expect("makes").name, name);
     }
