@@ -1,6 +1,7 @@
 //! The command line: what can be said, and the help that teaches it.
 
 mod help;
+mod variables;
 mod worker;
 
 pub use worker::WorkerArgs;
@@ -23,7 +24,7 @@ Examples:
 
   dispatcher serve
   dispatcher import papers --service html
-  dispatcher worker --service html --exec './convert {input}' --ext html
+  dispatcher worker --service html --exec './convert {input}'
   dispatcher why 2024/paper.tex
   dispatcher export --out results
 
@@ -40,7 +41,7 @@ pub struct CommandLine {
 impl CommandLine {
     /// What the process was started with; ends it where that cannot be read, or where help was asked for.
     pub fn read() -> Self {
-        let matches = help::set(Self::command()).get_matches();
+        let matches = help::set(Self::command()).try_get_matches().unwrap_or_else(|e| variables::named(e).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
     }
 }
@@ -73,10 +74,12 @@ pub enum Command {
     /// Begin a new run of tasks.
     Rerun(commands::change::ChangeArgs),
     /// End tasks that are not over.
+    #[command(after_help = commands::change::CANCEL_HELP)]
     Cancel(commands::change::ChangeArgs),
     /// Hand out nothing more, of a service or of all.
     Pause(commands::pause::PauseArgs),
     /// Hand out again.
+    #[command(after_help = commands::pause::RESUME_HELP)]
     Resume(commands::pause::PauseArgs),
     /// End the dispatcher that is at work.
     Drain(commands::drain::DrainArgs),
@@ -134,6 +137,9 @@ pub struct RunArgs {
     /// How many attempts one input may cost.
     #[arg(long, value_name = "N", default_value_t = 3, env = "DISPATCHER_BUDGET", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub budget: u32,
+    /// How long to wait before an input's second attempt; each further wait is twice as long, up to 1h.
+    #[arg(long, value_name = "TIME", default_value = "0s", env = "DISPATCHER_RETRY_DELAY", value_parser = span)]
+    pub retry_delay: Duration,
     /// The largest result; a larger one makes its input invalid.
     #[arg(long, value_name = "SIZE", default_value = "4GB", env = "DISPATCHER_RESULT_CAP", value_parser = size)]
     pub result_cap: bytesize::ByteSize,

@@ -61,13 +61,20 @@ impl Given {
     }
 }
 
-/// Opens a server's state, made where it is not there.
-pub async fn open_or_make(named: &Path, options: SqliteOptions) -> anyhow::Result<(StateDir, SqliteStore)> {
-    let state = match StateDir::find(named) {
-        Ok(state) => state,
-        Err(_) => StateDir::make_at(named)?,
+/// Opens a server's state, made where it is not there, and says where that is. Of a `run` it says what to do `instead`.
+pub async fn open_or_make(
+    named: &Path,
+    options: SqliteOptions,
+    instead: &str,
+) -> anyhow::Result<(StateDir, SqliteStore)> {
+    let (state, made) = match StateDir::find(named) {
+        Ok(state) => (state, false),
+        Err(_) => (StateDir::make_at(named)?, true),
     };
-    state.check_is_a_servers()?;
+    state.check_is_a_servers(instead)?;
     let store = state.store(options).await?;
+    if made {
+        crate::say(&format!("made the state folder {}", state.path().display()));
+    }
     Ok((state, store))
 }

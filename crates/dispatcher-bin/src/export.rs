@@ -104,9 +104,18 @@ pub struct Report {
     pub faults: Vec<String>,
     /// How many could not be exported in all.
     pub count: u64,
+    /// Those of them whose name is no file's, or another's: nothing is wrong with their bytes.
+    #[serde(skip)]
+    pub unnamed: u64,
 }
 
 impl Report {
+    /// A result cannot have its name.
+    pub fn refuse(&mut self, task: TaskId, why: &str) {
+        self.unnamed += 1;
+        self.fault(task, why);
+    }
+
     /// Something could not be exported.
     pub fn fault(&mut self, task: TaskId, what: &str) {
         self.count += 1;
@@ -177,6 +186,10 @@ fn tell(report: &Report, args: &ExportArgs, to_stdout: bool) -> anyhow::Result<u
                 words::tasks(report.without)
             ));
         }
+    }
+    if report.count > 0 && report.unnamed == report.count {
+        let hint = "some results cannot have their names in this layout: --layout mirror gives each a name of its own";
+        return Err(Exit::with(exit::SOME_NOT, hint));
     }
     if report.count > 0 {
         let hint = "some results could not be exported: `dispatcher doctor --deep` checks them all, and `dispatcher rerun \

@@ -41,7 +41,7 @@ Examples:
 
 Then, in other shells:
   dispatcher import papers --service html
-  dispatcher worker --service html --exec './convert {input}' --ext html
+  dispatcher worker --service html --exec './convert {input}'
   dispatcher status
   dispatcher export --out results
 
@@ -113,7 +113,7 @@ pub struct ServeFlags {
     #[arg(long, value_enum)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<settings::LayoutKind>,
-    /// From this size on a pack is closed and another begun [default: 1 GiB].
+    /// From this size on a pack is closed and another begun [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pack_size: Option<String>,
@@ -175,7 +175,7 @@ pub fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let settings = Settings::of(&layers)?;
     let mut log = Log::start(settings.log, "info");
     let state = StateDir::make_at(&args.state)?;
-    state.check_is_a_servers()?;
+    state.check_is_a_servers("give the server a state folder of its own with --state")?;
     let _lock = state.lock()?;
     let looped = event_loop()?;
     let store = Arc::new(looped.block_on(state.store(options(&settings)))?);
@@ -191,6 +191,7 @@ pub fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let dispatcher =
         Dispatcher::start(config, store.clone(), opened.archive()).map_err(|failure| could_not_start(&failure))?;
     trial.passed();
+    settings::note(&state, &settings);
     looped.block_on(greet(&*store, &dispatcher, &listen, &state))?;
     if args.until_empty || args.limit.is_some() {
         dispatcher.finish_when_empty();

@@ -3,10 +3,16 @@
 //! Owns the names, their defaults and what they mean; `dispatcher config` shows what is in force and which of the four
 //! said so. Knows nothing of how a setting is obeyed.
 
+mod in_force;
 mod said;
+mod written;
 mod wrong;
 
+pub use in_force::{in_force, note};
 pub use said::{Said, Source, is_said};
+pub use written::exact_size;
+
+use written::{maybe_size, maybe_span, size, span};
 
 use crate::exit::Exit;
 use dispatcher_core::fleet::FleetLimits;
@@ -53,6 +59,7 @@ pub struct Settings {
     /// Open tasks of one such connection.
     pub legacy_window: usize,
     /// The largest input and result of such a worker, which travels in one message.
+    #[serde(serialize_with = "size::serialize")]
     pub legacy_max: bytesize::ByteSize,
     /// After how much silence the system asks whether a peer is still there; `0s`: as the system has it.
     #[serde(with = "span")]
@@ -66,6 +73,7 @@ pub struct Settings {
     /// How result files are named: `mirror` or `cortex`.
     pub layout: LayoutKind,
     /// From this size on a pack is closed and another begun.
+    #[serde(serialize_with = "size::serialize")]
     pub pack_size: bytesize::ByteSize,
     /// No task is leased while so many are in flight.
     pub max_in_flight: usize,
@@ -145,7 +153,7 @@ pub struct ServiceInFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<u32>,
     /// The largest result, like `4GB`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "maybe_size::serialize", skip_serializing_if = "Option::is_none")]
     pub result_cap: Option<bytesize::ByteSize>,
     /// The first delay before a retry.
     #[serde(with = "maybe_span", skip_serializing_if = "Option::is_none")]
@@ -347,38 +355,6 @@ pub fn who(layers: &Figment, name: &str) -> String {
 /// A span in whole milliseconds.
 pub fn millis(duration: Duration) -> SpanMs {
     SpanMs(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// Spans of time as people write them.
-mod span {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-    use std::time::Duration;
-
-    pub(super) fn serialize<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&humantime::format_duration(*span))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
-        humantime::parse_duration(&text).map_err(|e| D::Error::custom(format!("{e} (write it like 90s, 10m, 2h)")))
-    }
-}
-
-/// The same, where there may be none.
-mod maybe_span {
-    use serde::{Deserializer, Serializer};
-    use std::time::Duration;
-
-    pub(super) fn serialize<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-        match span {
-            Some(span) => super::span::serialize(span, to),
-            None => to.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-        super::span::deserialize(from).map(Some)
-    }
 }
 
 #[cfg(test)]

@@ -89,20 +89,22 @@ impl StateDir {
         self.0.join("run.json")
     }
 
-    /// Refuses the folder of a `run` to whoever needs a server's.
-    pub fn check_is_a_servers(&self) -> anyhow::Result<()> {
+    /// Refuses the folder of a `run` to whoever needs a server's, and says what to do instead.
+    pub fn check_is_a_servers(&self, instead: &str) -> anyhow::Result<()> {
         if !self.identity().exists() {
             return Ok(());
         }
-        Err(Exit::usage(format!(
-            "{} belongs to a `dispatcher run`: give the server a state folder of its own with --state",
-            self.0.display()
-        )))
+        Err(Exit::usage(format!("{} belongs to a `dispatcher run`: {instead}", self.0.display())))
     }
 
     /// The file that says what the process at work waits for.
     pub fn waiting_note(&self) -> PathBuf {
         self.0.join("waiting")
+    }
+
+    /// The file that says what the server at work obeys.
+    pub fn settings_note(&self) -> PathBuf {
+        self.0.join("settings.json")
     }
 
     /// The file that says what becomes of results.

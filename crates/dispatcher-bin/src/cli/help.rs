@@ -61,9 +61,13 @@ mod tests {
                 // An example that is broken cannot be copied.
                 let examples = shown.lines().filter(|line| line.trim_start().starts_with("dispatcher ")).count();
                 let meant = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-                let meant = meant.lines().filter(|line| line.starts_with("  dispatcher "));
+                let meant = meant.lines().filter(|line| line.starts_with("  "));
                 faults
                     .extend(meant.clone().filter(|line| line.len() > 80).map(|line| format!("{path}: broken: {line}")));
+                let own = path.split_whitespace().last().unwrap_or_default();
+                if !meant.clone().next().is_some_and(|line| line.contains(own)) {
+                    faults.push(format!("{path} --help begins with an example of something else"));
+                }
                 if meant.count() == 0 || examples == 0 {
                     faults.push(format!("{path} --help has no example"));
                 }

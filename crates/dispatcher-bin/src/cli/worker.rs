@@ -10,16 +10,17 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  dispatcher worker --service html --exec './convert {input}' --ext html
-  dispatcher worker --service html,pdf --exec './convert {input} {output}'
+  dispatcher worker --service html --exec './convert {input}'
+  dispatcher worker --service html --ext html \\
+    --exec 'pandoc {input} -o {output}'
   dispatcher worker --service thumbs --slots 8 --prefetch 8 \\
     --exec 'convert {input} -resize 200 {output}'
   dispatcher worker --connect tcp://127.0.0.1:51695 --service ocr \\
-    --exec 'tesseract {input} stdout' --ext txt
+    --exec 'tesseract {input} stdout'
 
 Placeholders in CMD: {input} {output} {stem} {ext} {task} {attempt}. Without {output}, what the
-command prints is the result. Time limits, retries and the names of stored results are the
-dispatcher's.
+command prints is the result. --ext names {output} for CMD and nothing else: a stored result keeps its
+input's name. Time limits, retries and the names of stored results are the dispatcher's.
 
 A dispatcher that is away is waited for. Results wait on disk, in the worker's folder, until the
 dispatcher has stored them; whatever ends the worker, the next one in that folder sends them again.
@@ -43,7 +44,7 @@ pub struct WorkerArgs {
     /// The command for each task.
     #[arg(long, short = 'e', value_name = "CMD")]
     pub exec: String,
-    /// Give {output} this extension in place of the input's.
+    /// Give {output} this extension in place of the input's; what `export` writes keeps the input's name.
     #[arg(long, value_name = "EXT")]
     pub ext: Option<String>,
     /// Run CMD with `sh -c`; placeholders are quoted for it.

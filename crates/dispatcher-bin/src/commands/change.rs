@@ -11,6 +11,18 @@ use crate::views::{event_loop, open, words};
 use clap::Args;
 use dispatcher_store::{Command, TaskFilter};
 
+/// What `cancel --help` says at its end.
+pub const CANCEL_HELP: &str = "\
+Examples:
+  dispatcher cancel --in ready --corpus papers
+  dispatcher cancel 17 23
+  dispatcher cancel --all
+  dispatcher cancel --in leased --service html
+
+Whoever works on the state folder carries it out, piece by piece; where nobody does, this command
+does it. A worker that has one of the tasks is told to stop. A result of a task that was cancelled
+meanwhile changes nothing; `dispatcher rerun` begins a new run of it.";
+
 /// `rerun` and `cancel`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -18,8 +30,7 @@ Examples:
   dispatcher rerun --status fatal,invalid --service html
   dispatcher rerun 17 23
   dispatcher rerun 2024/paper.tex --service html
-  dispatcher cancel --in ready --corpus papers
-  dispatcher cancel --all
+  dispatcher rerun --all
 
 Whoever works on the state folder carries it out, piece by piece; where nobody does, this command
 does it. The file of the old result stays until the new run has one. A result of an earlier run, or of

@@ -46,7 +46,8 @@ const LIST_BUFFER: usize = 1 << 16;
 Examples:
   dispatcher import papers --service html
   dispatcher import papers --service html --corpus 2024 --limit 10m
-  find papers -name '*.tex' -printf '%P\\0' | dispatcher import papers --service html --list - -0
+  find papers -name '*.tex' -printf '%P\\0' | \\
+    dispatcher import papers --service html --list - -0
 
 What is known already is left alone, whatever became of it; a file whose size or time has changed is
 counted, and run again with --take-changed. May be used while a dispatcher serves, which begins with
@@ -93,7 +94,9 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<u8> {
         // A power cut may cost the last batches, which the same command adds again; the note in the log that comes after
         // them is written so that it survives, and they with it.
         let fast = SqliteOptions { durability: Durability::Normal, ..SqliteOptions::default() };
-        let (state, store) = open_or_make(&args.at.state, fast).await?;
+        let instead = "new inputs below its folder are taken when the same command is given again; other folders need \
+                       another --state";
+        let (state, store) = open_or_make(&args.at.state, fast, instead).await?;
         settle(&state, &store).await?;
         let (skip, beside) = (skipped(&state, &dir)?, beside(args, &state, &store).await?);
         let folder = Folder { skip, beside, dir, by_name: false, priority: args.priority };

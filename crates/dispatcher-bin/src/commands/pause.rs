@@ -7,12 +7,16 @@ use crate::views::{event_loop, open};
 use clap::Args;
 use dispatcher_store::Command;
 
+/// What `resume --help` says at its end.
+pub const RESUME_HELP: &str =
+    "Examples:\n  dispatcher resume\n  dispatcher resume html\n\nWhat waits is handed out as before.";
+
 /// `pause` and `resume`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   dispatcher pause html
-  dispatcher resume
+  dispatcher pause
 
 What is being worked on goes on, and its results are taken.")]
 pub struct PauseArgs {

@@ -140,7 +140,11 @@ impl CarveArgs {
         let corpus = corpus_of(store, &self.from).await?;
         let of = self.of_service(store, corpus).await?;
         let service = match &self.service {
-            Some(name) => Some(service_of(store, name).await?),
+            Some(name) => Some(
+                service_of(store, name)
+                    .await
+                    .map_err(|unknown| Exit::usage(format!("{unknown}; `dispatcher services set {name}` makes it")))?,
+            ),
             None => None,
         };
         let place = TaskFilter { corpus: Some(corpus), service: of, ..TaskFilter::default() };

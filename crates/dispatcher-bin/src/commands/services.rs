@@ -3,13 +3,17 @@
 use super::{Given, open_or_make};
 use crate::cli::{self, StateArgs};
 use crate::exit::{self, Exit};
-use crate::settings::millis;
+use crate::settings::{exact_size, millis};
 use crate::views::{event_loop, open, print_json, told, words};
 use clap::{Args, Subcommand};
 use dispatcher_store::sqlite::SqliteOptions;
 use dispatcher_store::{Command, Service, ServiceChange, ServiceSettings, Store, Summary, TaskFilter, TaskState};
 use serde::Serialize;
 use std::time::Duration;
+
+/// What to do to the one service of a `run`.
+const OF_A_RUN: &str = "its one service is set by the flags of `run` (--limit, --budget, --result-cap, --retry-delay), given with \
+                        the same command";
 
 /// `services`.
 #[derive(Debug, Args)]
@@ -50,7 +54,7 @@ pub struct SetArgs {
     /// What a new one takes too.
     #[command(flatten)]
     pub common: ServiceArgs,
-    /// The first delay before a retry; each further one doubles it [new: none].
+    /// The first delay before a retry; each further one is twice as long, up to 1h [new: none].
     #[arg(long, value_name = "TIME", value_parser = cli::span)]
     pub retry_delay: Option<Duration>,
     /// How many of its tasks may be in flight at once; 0: as many as the process may [new: 0].
@@ -137,7 +141,7 @@ fn in_words(settings: &ServiceSettings) -> String {
     let mut said = vec![
         format!("limit {}", words::span(settings.timeout_ms)),
         format!("budget {}", settings.budget),
-        format!("result cap {}", bytesize::ByteSize(settings.result_cap).display().si()),
+        format!("result cap {}", exact_size(settings.result_cap)),
     ];
     if settings.retry_delay_ms.0 > 0 {
         said.push(format!("retry delay {}", words::span(settings.retry_delay_ms)));
@@ -160,7 +164,7 @@ fn set(args: &ServicesArgs, what: &SetArgs) -> anyhow::Result<u8> {
         ..what.common.change()
     };
     let (given, service) = event_loop()?.block_on(async {
-        let (state, store) = open_or_make(&args.at.state, SqliteOptions::default()).await?;
+        let (state, store) = open_or_make(&args.at.state, SqliteOptions::default(), OF_A_RUN).await?;
         let command = Command::PutService { name: what.name.clone(), change };
         let given = Given::give(&state, &store, &command).await?;
         let known = store.services().await.map_err(told)?;

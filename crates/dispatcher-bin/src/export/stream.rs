@@ -29,7 +29,7 @@ fn write_tar(mut results: Results<'_>, to: &mut impl Write) -> anyhow::Result<Re
             continue;
         };
         if let Some(why) = results.refused(&found.name) {
-            report.fault(task, &why);
+            report.refuse(task, &why);
             continue;
         }
         match results.stream(&mut found, to, front_of).map_err(closed)? {

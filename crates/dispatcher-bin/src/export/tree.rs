@@ -27,7 +27,7 @@ pub fn export(mut results: Results<'_>, out: &Path) -> anyhow::Result<Report> {
             continue;
         };
         if let Some(why) = results.refused(&found.name) {
-            report.fault(task, &why);
+            report.refuse(task, &why);
             continue;
         }
         let path = out.join(OsStr::from_bytes(&found.name.0));

@@ -36,7 +36,7 @@ impl Tree {
     /// input's own name, so there is nothing to check.
     ///
     /// # Errors
-    /// Names both, and what to do.
+    /// Names the first two, how many more there are, and what to do.
     pub fn check_result_names(&self) -> anyhow::Result<()> {
         if !self.renames {
             return Ok(());
@@ -44,6 +44,7 @@ impl Tree {
         // The walk goes into a folder before it comes to what is named after it, so the names of each folder on the way
         // down are kept.
         let mut names: Vec<HashMap<OsString, OsString>> = Vec::new();
+        let (mut first, mut more) = (None, 0_u64);
         for entry in self.inputs().walk().filter_map(Result::ok) {
             let kind = entry.file_type();
             let name = entry.file_name().to_owned();
@@ -56,22 +57,30 @@ impl Tree {
             };
             names.resize_with(entry.depth(), HashMap::new);
             let here = names.last_mut().and_then(|names| names.insert(result.clone(), name.clone()));
-            if let Some(other) = here {
-                let folder = entry.path().parent().unwrap_or(Path::new(""));
-                return Err(two_inputs(folder, &other, &name, &result));
+            match here {
+                Some(other) if first.is_none() => {
+                    let folder = entry.path().parent().unwrap_or(Path::new(""));
+                    first = Some(two_inputs(folder, &other, &name, &result));
+                }
+                Some(_) => more += 1,
+                None => {}
             }
         }
-        Ok(())
+        let Some(first) = first else { return Ok(()) };
+        let more = if more > 0 { format!(", and {more} more have that of another") } else { String::new() };
+        Err(Exit::usage(format!(
+            "{first}{more}: run without --ext, then each result has its input's own name; or move inputs apart"
+        )))
     }
 }
 
 /// Two inputs with one result name.
-fn two_inputs(folder: &Path, one: &OsStr, other: &OsStr, result: &OsStr) -> anyhow::Error {
-    Exit::usage(format!(
-        "in {} the inputs {} and {} would both have the result {}: run without --ext, or move one of them",
+fn two_inputs(folder: &Path, one: &OsStr, other: &OsStr, result: &OsStr) -> String {
+    format!(
+        "in {} the inputs {} and {} would both have the result {}",
         folder.display(),
         one.display(),
         other.display(),
         result.display()
-    ))
+    )
 }

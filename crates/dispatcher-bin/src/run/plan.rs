@@ -82,6 +82,7 @@ impl Plan {
                 timeout_ms: span(args.limit),
                 budget: args.budget,
                 result_cap: args.result_cap.as_u64(),
+                retry_delay_ms: span(args.retry_delay),
                 ..ServiceSettings::default()
             },
             take_changed: args.again.contains(&Again::Changed),

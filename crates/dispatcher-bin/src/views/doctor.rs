@@ -1,6 +1,6 @@
 //! `doctor`: the books against the rows, and the results against the archive.
 
-use super::{event_loop, open, print_json, told};
+use super::{event_loop, open, print_json, told, words};
 use crate::archive::Opened;
 use crate::cli::DoctorArgs;
 use crate::exit;
@@ -118,6 +118,16 @@ async fn faults_of(
     }
 }
 
+/// The books as a sum.
+fn in_words(books: &Audit) -> String {
+    let mut parts: Vec<String> = books.endings.iter().map(|(ending, n)| format!("{n} {}", ending.as_str())).collect();
+    if books.dispatched == 0 && books.out == 0 && parts.is_empty() {
+        return "0 attempts so far".to_owned();
+    }
+    parts.push(format!("{} still out", books.out));
+    format!("{} = {}", words::attempts(books.dispatched), parts.join(" + "))
+}
+
 /// For a person.
 fn print(findings: &Findings, args: &DoctorArgs) {
     for fault in &findings.faults {
@@ -131,8 +141,7 @@ fn print(findings: &Findings, args: &DoctorArgs) {
         crate::tell(remark);
     }
     let books = &findings.books;
-    let endings: Vec<String> = books.endings.iter().map(|(ending, n)| format!("{n} {}", ending.as_str())).collect();
-    crate::tell(&format!("books: {} attempts = {} + {} still out", books.dispatched, endings.join(" + "), books.out));
+    crate::tell(&format!("books: {}", in_words(books)));
     let how =
         if findings.deep { "present, of the right length and checksum" } else { "present and of the right length" };
     if findings.healthy {

@@ -3,6 +3,7 @@
 use super::{event_loop, open, print_json, told, words};
 use crate::cli::StateArgs;
 use crate::exit;
+use crate::settings::exact_size;
 use clap::Args;
 use dispatcher_store::{Carve, Command, CommandId, CommandPage, CommandRow, Named, ServiceChange, Store, TaskFilter};
 
@@ -63,12 +64,23 @@ pub fn line(row: &CommandRow) -> String {
     let said = row.command.as_ref().map_or("a command of another version".to_owned(), in_words);
     let became = match &row.outcome {
         None => "not through".to_owned(),
-        Some(outcome) => match &outcome.error {
-            Some(error) => format!("{} changed; {error}", outcome.changed),
-            None => format!("{} changed", outcome.changed),
-        },
+        Some(outcome) => {
+            let error = outcome.error.as_ref().map_or(String::new(), |error| format!("; {error}"));
+            format!("{}{error}", did(row.command.as_ref(), outcome.changed))
+        }
     };
     format!("{:>5}  {}  {}  {said}: {became}", row.id.0, words::time(row.at), row.actor)
+}
+
+/// What it did; an import adds tasks, and takes anew what has changed.
+fn did(command: Option<&Command>, changed: u64) -> String {
+    match command {
+        Some(Command::Import { added, .. }) if changed > *added => {
+            format!("{added} added, {} taken anew", changed - added)
+        }
+        Some(Command::Import { added, .. }) => format!("{added} added"),
+        _ => format!("{changed} changed"),
+    }
 }
 
 /// A command as it might be typed.
@@ -89,8 +101,8 @@ pub fn in_words(command: &Command) -> String {
         Command::Pause { service } => format!("pause{}", of(service)),
         Command::Resume { service } => format!("resume{}", of(service)),
         Command::Drain { wait } => format!("drain{}", if *wait { " --wait" } else { "" }),
-        Command::Import { service, corpus, added } => {
-            format!("import --service {service} --corpus {corpus} ({added} new)")
+        Command::Import { service, corpus, .. } => {
+            format!("import --service {service} --corpus {corpus}")
         }
     }
 }
@@ -99,7 +111,7 @@ fn change_in_words(change: &ServiceChange) -> String {
     let said = [
         change.timeout_ms.map(|span| format!(" --limit {}", words::span(span).replace(' ', ""))),
         change.budget.map(|n| format!(" --budget {n}")),
-        change.result_cap.map(|n| format!(" --result-cap {n}")),
+        change.result_cap.map(|n| format!(" --result-cap {}", exact_size(n))),
         change.retry_delay_ms.map(|span| format!(" --retry-delay {}", words::span(span).replace(' ', ""))),
         change.max_in_flight.map(|n| format!(" --max-in-flight {n}")),
         change.priority.map(|n| format!(" --priority {n}")),
@@ -177,6 +189,14 @@ mod tests {
             done_at: None,
         };
         assert_eq!(line(&row), "    7  1970-01-01T00:00:00.000Z  ann@host  pause: not through");
+        let import = Command::Import { service: "s".into(), corpus: "c".into(), added: 3 };
+        let imported = |changed| CommandRow {
+            command: Some(import.clone()),
+            outcome: Some(CommandOutcome { changed, error: None }),
+            ..row.clone()
+        };
+        assert!(line(&imported(3)).ends_with("import --service s --corpus c: 3 added"));
+        assert!(line(&imported(5)).ends_with(": 3 added, 2 taken anew"));
         let outcome = CommandOutcome { changed: 2, error: Some("no such thing".into()) };
         let through = CommandRow { outcome: Some(outcome), command: None, ..row };
         assert!(line(&through).ends_with("a command of another version: 2 changed; no such thing"));

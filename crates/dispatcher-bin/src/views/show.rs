@@ -45,9 +45,10 @@ struct Told<'a> {
 fn lines(story: &Story, places: &Places) -> Vec<String> {
     let task = &story.task;
     let status = task.standing.map_or(String::new(), |stands| format!(", {}", stands.status.as_str()));
+    let charged = words::attempts(u64::from(task.charged));
     let mut lines = vec![
         format!("task {}: {} ({} bytes), {}", task.id, task.entry, task.input_size, whose(task, places)),
-        format!("{}{status}; run {}, {} attempts charged", task.state.as_str(), task.run.0, task.charged),
+        format!("{}{status}; run {}, {charged} charged", task.state.as_str(), task.run.0),
     ];
     for (label, why) in [("last cause", &task.last_cause), ("last reason", &task.last_reason)] {
         lines.extend(why.as_ref().map(|why| format!("{label}: {}", words::message(why))));

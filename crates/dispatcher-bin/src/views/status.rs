@@ -56,6 +56,9 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<u8> {
         (false, _) => "no dispatcher is at work".to_owned(),
     };
     crate::tell(&format!("{}; {now}", words::counts(&tasks)));
+    if let Some(stranded) = words::stranded(&tasks).filter(|_| !working) {
+        crate::tell(&stranded);
+    }
     for line in words::causes(&tasks) {
         crate::tell(&line);
     }

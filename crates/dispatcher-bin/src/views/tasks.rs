@@ -22,7 +22,7 @@ Examples:
   dispatcher tasks --service html --in ready --entry 2024/
   dispatcher tasks --limit 0 --json
 
-A line has the task's id, state, status, service, corpus and input, and the last cause or reason of one that is not over.
+A line has the task's id, state, status, service, corpus and input, and its cause: of what stands, or else of its last attempt.
 Every command that takes tasks takes them by id or by input, as they are printed here.")]
 pub struct TasksArgs {
     /// Where.
@@ -61,6 +61,8 @@ pub fn tasks(args: &TasksArgs) -> anyhow::Result<u8> {
         }
         if args.at.json {
             print_json(&rows.iter().map(|row| places.placed(row)).collect::<Vec<_>>())?;
+        } else if listed == 0 {
+            crate::say("no task matches");
         } else if listed == most && !store.tasks(&filter, after, 1).await.map_err(told)?.is_empty() {
             crate::say(&format!("more: add --after {after}"));
         }
@@ -92,7 +94,7 @@ impl<'a> Table<'a> {
         let status = row.standing.map_or("-", |stands| stands.status.as_str());
         let service = printed(self.places.service(row.service).unwrap_or("-"));
         let corpus = printed(self.places.corpus(row.corpus).unwrap_or("-"));
-        let reason = row.last_cause.as_ref().or(row.last_reason.as_ref());
+        let reason = row.standing.and(row.worst.as_ref()).or(row.last_cause.as_ref()).or(row.last_reason.as_ref());
         let reason = reason.map_or(String::new(), |m| format!("  {}", words::kind(&m.category, &m.what)));
         format!(
             "{:>8}  {:<9} {:<10} {service:<of$}  {corpus:<from$}  {}{reason}",

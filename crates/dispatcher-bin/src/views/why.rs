@@ -110,22 +110,24 @@ async fn gather(named: &Path, state: &StateDir, store: &dyn Store, story: Story)
     let in_flight = if is_open { Some(in_flight(store, &story).await?) } else { None };
     let workers = store.workers(WORKERS_MAX).await.map_err(told)?;
     let unread = if is_open { unread(store, &workers).await? } else { HashMap::new() };
-    let is_of_a_run = state.identity().exists();
+    let (of_a_run, settings) = (state.identity().exists(), settings_of(state));
     let newest = CommandPage { newest: true, max: COMMANDS_MAX, ..CommandPage::default() };
     Ok(Facts {
         now: now(),
         at_work: state.is_locked(),
-        start: if is_of_a_run {
+        start: if of_a_run {
             "give the same `dispatcher run` again".to_owned()
         } else {
             format!("start one with `dispatcher serve --state {}`", state.path().display())
         },
+        of_a_run,
         state_flag: state_flag(named),
+        connect_flag: connect_flag(&settings),
         outlook: store.outlook(task.id).await.map_err(told)?,
         service: store.services().await.map_err(told)?.into_iter().find(|service| service.id == task.service),
         in_flight,
         waits_for: waiting_note::read(state),
-        bounds: bounds(state),
+        bounds: bounds(&settings),
         unread,
         workers,
         commands: store.commands(&newest).await.map_err(told)?,
@@ -141,20 +143,28 @@ async fn in_flight(store: &dyn Store, story: &Story) -> anyhow::Result<InFlight>
     })
 }
 
-/// What the dispatcher allows. What the flags of the process at work say is not known here; what the file and the variables
-/// say is.
-fn bounds(state: &StateDir) -> Bounds {
+/// What the dispatcher at work obeys; where it did not note that, what the file and the variables say.
+fn settings_of(state: &StateDir) -> Settings {
     let none = std::collections::BTreeMap::<String, String>::new();
-    let settings = settings::layers(state.path(), None, none).and_then(|layers| Settings::of(&layers));
-    let settings = settings.unwrap_or_default();
+    let read = || settings::layers(state.path(), None, none).and_then(|layers| Settings::of(&layers));
+    settings::in_force(state).unwrap_or_else(|| read().unwrap_or_default())
+}
+
+fn bounds(settings: &Settings) -> Bounds {
     let legacy = settings.legacy_limits();
     Bounds {
         max_in_flight: settings.max_in_flight as u64,
+        dead_after: millis(settings.dead_after),
         late_window: millis(settings.late_window),
         legacy_max: legacy.unread_each,
         legacy_unread: legacy.unread_all,
         legacy_window: legacy.window,
     }
+}
+
+/// What has to be said to a worker so that it finds the dispatcher; nothing where it does without.
+fn connect_flag(settings: &Settings) -> String {
+    if settings.listen == settings::LISTEN { String::new() } else { format!(" --connect {}", settings.listen) }
 }
 
 /// The sizes of the inputs that connected workers of the legacy wire have.

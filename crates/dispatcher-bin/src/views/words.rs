@@ -26,8 +26,7 @@ pub fn counts(summary: &Summary) -> String {
 
 /// Where the leased tasks are.
 fn whereabouts(summary: &Summary) -> String {
-    let leased = summary.by_state.iter().find(|(state, _)| *state == TaskState::Leased).map_or(0, |(_, n)| *n);
-    let (out, running) = (summary.handed_out, summary.running);
+    let (leased, out, running) = (leased(summary), summary.handed_out, summary.running);
     let counted = [
         (running, "running"),
         (out.saturating_sub(running), "waiting at workers"),
@@ -35,6 +34,10 @@ fn whereabouts(summary: &Summary) -> String {
     ];
     let said: Vec<String> = counted.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
     said.join(", ")
+}
+
+fn leased(summary: &Summary) -> u64 {
+    summary.by_state.iter().find(|(state, _)| *state == TaskState::Leased).map_or(0, |(_, n)| *n)
 }
 
 /// The most frequent causes of failure, a line each.
@@ -53,7 +56,27 @@ pub fn causes(summary: &Summary) -> Vec<String> {
 
 /// So many tasks.
 pub fn tasks(n: u64) -> String {
-    if n == 1 { "1 task".to_owned() } else { format!("{n} tasks") }
+    counted(n, "task")
+}
+
+/// So many attempts.
+pub fn attempts(n: u64) -> String {
+    counted(n, "attempt")
+}
+
+fn counted(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+/// Of tasks whose dispatcher has gone, what comes of those that no worker has.
+pub fn stranded(summary: &Summary) -> Option<String> {
+    let waiting = leased(summary).saturating_sub(summary.handed_out);
+    let what = if waiting == 1 { "it is" } else { "they are" };
+    (waiting > 0).then(|| format!("no worker has {}: {what} handed out again when a dispatcher starts", these(waiting)))
+}
+
+fn these(n: u64) -> String {
+    if n == 1 { "the one that waits here".to_owned() } else { format!("the {n} that wait here") }
 }
 
 /// A span of time, as people write it.

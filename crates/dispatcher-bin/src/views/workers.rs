@@ -13,7 +13,7 @@ use dispatcher_core::report::Ending;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use dispatcher_store::{Store, WorkerRow};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// `workers`.
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ Examples:
   dispatcher workers
   dispatcher workers --limit 0 --json
 
-What a worker has now stands below it. Counts are those of its name, through all its starts.")]
+What a worker has now stands below it. Counts are those of its name, through all its starts; they stand at the newest.")]
 pub struct WorkersArgs {
     /// Where.
     #[command(flatten)]
@@ -140,23 +140,27 @@ fn table(lines: &[Line]) -> Vec<String> {
         "{:width$}  {:<12} {:>5} {:>10} {:>9} {:>7} {:>8}  services",
         "worker", "heard", "slots", "dispatched", "accepted", "failed", "per min"
     )];
+    let mut told = HashSet::new();
     for line in lines {
+        let is_newest = told.insert(&line.name);
+        let count = |n: String| if is_newest { n } else { "-".to_owned() };
         let heard = if line.connected { "connected".to_owned() } else { words::ago(line.heard_ago_ms) };
         let failed: u64 = line.failed.iter().map(|(_, n)| n).sum();
         table.push(format!(
-            "{:width$}  {heard:<12} {:>5} {:>10} {:>9} {failed:>7} {:>8.1}  {}",
+            "{:width$}  {heard:<12} {:>5} {:>10} {:>9} {:>7} {:>8}  {}",
             line.name,
             line.slots,
-            line.dispatched,
-            line.accepted,
-            line.per_minute,
+            count(line.dispatched.to_string()),
+            count(line.accepted.to_string()),
+            count(failed.to_string()),
+            count(format!("{:.1}", line.per_minute)),
             line.services.join(",")
         ));
         table.extend(line.current.iter().map(|has| match has.for_ms {
             Some(span) => format!("{:width$}    task {} for {}", "", has.task, words::about(span)),
             None => format!("{:width$}    task {}, not begun", "", has.task),
         }));
-        if failed > 0 {
+        if failed > 0 && is_newest {
             let kinds: Vec<String> = line.failed.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
             table.push(format!("{:width$}    failed: {}", "", kinds.join(", ")));
         }
@@ -195,6 +199,9 @@ mod tests {
         for part in ["connected", "task 5 for 20s", "task 6, not begun", "3 expired", "10s ago"] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
+        assert_eq!(text.matches("3 expired").count(), 1, "what all lives of a name did is told once");
+        let earlier = table(&told).into_iter().find(|line| line.contains("10s ago")).unwrap();
+        assert!(earlier.contains(" - "), "{earlier}");
         assert!(!lines(rows(), false, TimeMs(0))[0].connected, "without a dispatcher nobody is connected to it");
     }
 }

@@ -99,6 +99,13 @@ fn filters_mean_what_they_mean_elsewhere_and_a_name_that_is_taken_is_told() {
 }
 
 #[test]
+fn results_that_cannot_have_their_names_in_a_layout_are_no_reason_to_compute_them_anew() {
+    let farm = finished(Farm::with_many(2, 20_000));
+    let told = farm.said(1, &["export", "--out", "out", "--layout", "cortex"]);
+    assert!(told.contains("--layout mirror") && !told.contains("rerun") && !told.contains("doctor"), "{told}");
+}
+
+#[test]
 fn bytes_that_are_not_those_of_the_row_do_not_go_out() {
     let farm = finished(Farm::with_many(10, 20_000));
     let pack = farm.packs().remove(0);

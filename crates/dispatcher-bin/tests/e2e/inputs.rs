@@ -87,11 +87,13 @@ fn an_input_that_changes_after_its_import_fails_by_name() {
 
 #[test]
 fn two_inputs_with_one_result_name_are_told_before_anything_runs() {
-    let place = Place::with(&[("x/a.md", b"1"), ("x/a.txt", b"2")]);
+    let place =
+        Place::with(&[("x/a.md", b"1"), ("x/a.txt", b"2"), ("y/a.md", b"3"), ("y/a.rst", b"4"), ("y/a.txt", b"5")]);
     let output = place.run(["--ext", "html", "--exec", "cat {input}"]);
     assert_eq!(output.status.code(), Some(2));
     let said = said(&output);
     assert!(said.contains("a.md") && said.contains("a.txt") && said.contains("a.html"), "{said}");
+    assert!(said.contains("and 2 more") && said.contains("without --ext"), "{said}");
     assert!(!place.out().join("x").exists());
     place.run(["--exec", "cat {input}"]);
     assert_eq!(place.result("x/a.md"), b"1", "the advice leads on");
@@ -179,6 +181,8 @@ fn wrong_command_lines_say_what_to_do() {
         (&["--exec", ""], "command"),
         (&["--exec", "cat 'unclosed"], "quote"),
         (&["--exec", "cat", "--ext", "a/b"], "--ext"),
+        (&["--exec", "cat", "--ext", ".."], "--ext"),
+        (&["--exec", "cat", "--ext", "a."], "--ext"),
         (&["--exec", "cat", "--limit", "0s"], "time limit"),
     ] {
         let output = place.run(args);

@@ -20,6 +20,16 @@ fn said(place: &Place, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+// Rule R4.
+#[test]
+fn a_run_can_be_told_to_wait_before_a_retry() {
+    let place = Place::with(&[("a", b"1")]);
+    place.run_well(["--exec", "cat {input}", "--retry-delay", "90s"]);
+    assert_eq!(place.look(&["services"])[0]["settings"]["retry_delay_ms"], 90_000);
+    place.run_well(["--exec", "cat {input}"]);
+    assert_eq!(place.look(&["services"])[0]["settings"]["retry_delay_ms"], 0);
+}
+
 #[test]
 fn status_counts_by_state_status_and_cause() {
     let place = mixed();

@@ -154,6 +154,62 @@ fn config_shows_where_results_go_as_serve_would_have_it() {
     assert!(refused.contains("`serve` would refuse") && refused.contains("\"packs\"  (--archive)"), "{refused}");
 }
 
+// Rule A1.
+#[test]
+fn why_knows_the_flags_of_the_dispatcher_at_work() {
+    let farm = imported();
+    let server = farm.serve();
+    wait_until("it serves", || why(&farm, "a").contains("no worker that is connected"));
+    let told = why(&farm, "a");
+    let listen = format!("--connect ipc://{}", farm.path().join("s/r").display());
+    assert!(told.contains(&listen), "{told}");
+    server.end();
+    assert!(!why(&farm, "a").contains("--connect"), "{}", why(&farm, "a"));
+}
+
+#[test]
+fn what_a_run_or_no_state_folder_means_to_services_set_is_said() {
+    let place = crate::kit::Place::with(&[("a", b"1")]);
+    place.run_well(["--exec", "cat {input}"]);
+    let set = |args: &[&str]| {
+        let mut command = crate::kit::dispatcher();
+        told(&crate::kit::output(command.current_dir(place.path()).args(["services", "set"]).args(args)))
+    };
+    let refused = set(&["run", "--limit", "5m", "--state", "out"]);
+    assert!(refused.starts_with("exit Some(2)") && refused.contains("flags of `run`"), "{refused}");
+    assert!(!refused.contains("server"), "{refused}");
+    let made = set(&["html"]);
+    let at = place.path().canonicalize().unwrap().join(".dispatcher");
+    assert!(made.contains(&format!("made the state folder {}", at.display())), "{made}");
+    assert!(!set(&["html"]).contains("made the state folder"));
+}
+
+#[test]
+fn what_matches_nothing_and_books_without_an_attempt_are_said_so() {
+    let farm = imported();
+    assert!(farm.said(0, &["tasks", "--in", "dead"]).contains("no task matches"));
+    assert!(farm.said(0, &["doctor"]).contains("books: 0 attempts so far\n"));
+    assert!(farm.said(0, &["log"]).contains(": 3 added"), "{}", farm.said(0, &["log"]));
+    let carve = farm.said(2, &["sandbox", "carve", "x", "--from", "in", "--service", "new"]);
+    assert!(carve.contains("`dispatcher services set new` makes it"), "{carve}");
+}
+
+#[test]
+fn what_a_killed_dispatcher_had_ready_is_said_to_be_handed_out_again() {
+    let farm = Farm::with_many(3, 20_000);
+    farm.import(&[]);
+    let server = farm.serve();
+    let go = farm.path().join("go");
+    let worker = farm.worker("w1", &format!("while ! test -e {}; do sleep 0.01; done", go.display()), &["--slots=1"]);
+    wait_until("two are ready for others", || farm.said(0, &["status"]).contains("1 running, 2 waiting here"));
+    assert!(!farm.said(0, &["status"]).contains("handed out again"), "as long as a dispatcher is at work");
+    server.kill();
+    worker.kill_tree();
+    let told = farm.said(0, &["status"]);
+    assert!(told.contains("no worker has the 2 that wait here"), "{told}");
+    assert!(told.contains("handed out again when a dispatcher starts"), "{told}");
+}
+
 #[test]
 fn the_folder_of_results_is_no_address() {
     let farm = Farm::new(20_000);

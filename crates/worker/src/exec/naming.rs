@@ -39,7 +39,8 @@ impl ResultNaming {
     /// [`ExtensionError`] where no file could have it.
     pub fn extension(extension: &str) -> Result<Self, ExtensionError> {
         let bare = extension.strip_prefix('.').unwrap_or(extension);
-        if bare.is_empty() || bare.contains(['/', '\0']) {
+        let is_odd = bare.starts_with('.') || bare.ends_with('.') || bare.contains("..");
+        if bare.is_empty() || is_odd || bare.contains(|c: char| c == '/' || c.is_control()) {
             return Err(ExtensionError { extension: extension.escape_debug().collect() });
         }
         Ok(Self { extension: Some(bare.to_owned()) })

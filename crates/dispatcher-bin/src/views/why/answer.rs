@@ -25,6 +25,10 @@ pub struct Facts {
     pub start: String,
     /// What names the state folder in a command, unless it is found without.
     pub(super) state_flag: String,
+    /// Whether it is a task of a `run`, which is told other things than a server.
+    pub(super) of_a_run: bool,
+    /// What tells a worker where the dispatcher is, unless it finds it without.
+    pub(super) connect_flag: String,
     /// The task and what it has been through.
     pub story: Story,
     /// Its place in the queue, and its limit.
@@ -114,6 +118,13 @@ impl Facts {
         } else {
             format!("worker {} is not connected; it was heard {heard}", key.name)
         }
+    }
+
+    /// Until when a worker that has no connection may come back before what it has is given up. Workers of the legacy wire
+    /// have a clock of their own.
+    pub(super) fn lost_at(&self, worker: Option<&WorkerKey>) -> Option<TimeMs> {
+        let row = self.workers.iter().find(|row| Some(&row.worker) == worker)?;
+        (self.at_work && !row.connected && !row.worker.is_legacy()).then(|| row.heard_at.after(self.bounds.dead_after))
     }
 
     /// A point in time and how long ago it was.

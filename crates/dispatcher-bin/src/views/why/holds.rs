@@ -22,7 +22,10 @@ pub(super) fn holds(facts: &Facts) -> Vec<Hold> {
         (format!("the dispatcher waits for {what}"), next.to_owned())
     }));
     if facts.service.as_ref().is_some_and(|service| service.settings.paused) {
-        holds.push((format!("the service {name} is paused"), format!("let it go on with `dispatcher resume {name}`")));
+        holds.push((
+            format!("the service {name} is paused"),
+            format!("let it go on with `dispatcher resume {name}{}`", facts.state_flag),
+        ));
     }
     if task.not_before > facts.now {
         let wait = words::about(task.not_before.since(facts.now));
@@ -36,7 +39,7 @@ pub(super) fn holds(facts: &Facts) -> Vec<Hold> {
         if facts.workers_for_it().next().is_none() {
             holds.push((
                 format!("no worker that is connected offers the service {name}"),
-                format!("start one with `dispatcher worker --service {name} --exec CMD`"),
+                format!("start one with `dispatcher worker --service {name} --exec CMD{}`", facts.connect_flag),
             ));
         }
         holds.extend(of_the_legacy_wire(facts));
@@ -79,9 +82,10 @@ fn of_the_legacy_wire(facts: &Facts) -> Option<Hold> {
                  at most (legacy_max)"
             ),
             format!(
-                "start one of the other wire with `dispatcher worker --service {} --exec CMD`, or serve with a larger \
+                "start one of the other wire with `dispatcher worker --service {} --exec CMD{}`, or serve with a larger \
                  legacy_max",
-                facts.service_name()
+                facts.service_name(),
+                facts.connect_flag
             ),
         ));
     }
@@ -149,6 +153,8 @@ fn no_room(facts: &Facts, workers: &[&WorkerRow]) -> Option<Hold> {
 pub struct Bounds {
     /// Tasks in flight.
     pub max_in_flight: u64,
+    /// After how much silence a worker is lost.
+    pub dead_after: SpanMs,
     /// For how long a worker that was silent may still bring a result.
     pub late_window: SpanMs,
     /// The largest input of a worker of the legacy wire, and what one of them may have at once, in bytes.

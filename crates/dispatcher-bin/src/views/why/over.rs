@@ -3,7 +3,7 @@
 use super::answer::{Answer, Facts, attempt, ended, given};
 use crate::views::words;
 use dispatcher_core::report::{Ending, Message, Origin};
-use dispatcher_store::{AttemptRow, ResultRow};
+use dispatcher_store::{AttemptRow, PartRef, ResultRow, TaskState};
 
 /// With a worker's result.
 pub(super) fn done(facts: &Facts) -> Answer {
@@ -61,8 +61,13 @@ fn against(facts: &Facts, other: &ResultRow) -> Option<String> {
 
 /// Where the files of a result are.
 fn files(result: &ResultRow) -> String {
+    let has_files = result.parts.iter().any(PartRef::is_to_be_placed);
     match (result.parts.is_empty(), result.published) {
         (true, _) => "it has no files".to_owned(),
+        _ if result.parts.iter().any(PartRef::is_packed) => {
+            "its bytes are in a pack: `dispatcher export` takes them out".to_owned()
+        }
+        _ if !has_files => "no file of it is kept, only its size and checksum".to_owned(),
         (false, true) => "its files are in place".to_owned(),
         (false, false) => "its bytes are safe, and its files are not in place yet".to_owned(),
     }
@@ -82,7 +87,11 @@ pub(super) fn dead(facts: &Facts) -> Answer {
     match own {
         "input_changed" => of_input(
             "its input is another than was imported",
-            "take it as it is now: import its folder again with --take-changed (`run`: --again changed)",
+            if facts.of_a_run {
+                "take it as it is now: the same `dispatcher run` again with `--again changed`"
+            } else {
+                "take it as it is now: import its folder again with --take-changed"
+            },
         ),
         "input_missing" => of_input("its input was gone when its turn came", &again(facts)),
         "input_unreadable" | "input_timeout" => of_input("its input could not be read", &again(facts)),
@@ -102,17 +111,24 @@ fn spent(facts: &Facts, reason: Option<&Message>, told: Option<&String>) -> Answ
     because.extend(facts.attempts().map(ended));
     let took_too_long = reason.is_some_and(|reason| reason.category == "timeout")
         || facts.attempts().any(|attempt| attempt.ending == Some(Ending::TimeLimit));
-    let next = if took_too_long {
+    let next = if took_too_long && facts.of_a_run {
+        "give it longer: the same `dispatcher run` again with `--limit TIME --again failed`".to_owned()
+    } else if took_too_long {
         format!(
-            "give it longer with `dispatcher services set {} --limit TIME`, then {}",
+            "give it longer with `dispatcher services set {} --limit TIME{}`, then {}",
             facts.service_name(),
+            facts.state_flag,
             again(facts)
         )
     } else {
         format!("a late result of these attempts is still taken; or {}", again(facts))
     };
     Answer {
-        headline: format!("task {} is dead: its run has spent {} attempts without a result", task.id, task.charged),
+        headline: format!(
+            "task {} is dead: its run has spent {} without a result",
+            task.id,
+            words::attempts(u64::from(task.charged))
+        ),
         because,
         next,
     }
@@ -131,6 +147,12 @@ pub(super) fn cancelled(facts: &Facts) -> Answer {
     Answer { headline: format!("task {} was cancelled", task.id), because, next: again(facts) }
 }
 
+/// How to have it done again. A `run` does again what failed, but not what was cancelled.
 fn again(facts: &Facts) -> String {
-    format!("begin a new run with `dispatcher rerun {}{}`", facts.task().id, facts.state_flag)
+    let rerun = format!("begin a new run with `dispatcher rerun {}{}`", facts.task().id, facts.state_flag);
+    match (facts.of_a_run, facts.task().state) {
+        (false, _) => rerun,
+        (true, TaskState::Cancelled) => format!("{rerun}, then give the same `dispatcher run` again"),
+        (true, _) => "do it again: the same `dispatcher run` again with `--again failed`".to_owned(),
+    }
 }

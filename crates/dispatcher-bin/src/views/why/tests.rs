@@ -54,7 +54,9 @@ fn facts(state: TaskState) -> Facts {
         now: NOW,
         at_work: true,
         start: "start one".into(),
+        of_a_run: false,
         state_flag: String::new(),
+        connect_flag: String::new(),
         story: Story { task, attempts: vec![], results: vec![] },
         outlook: Some(Outlook { priority: 0, ahead: 6, queued: 9, timeout_ms: None, limit_until: None }),
         service: Some(Service { id: ServiceId(1), name: "html".into(), settings: ServiceSettings::default() }),
@@ -62,6 +64,7 @@ fn facts(state: TaskState) -> Facts {
         waits_for: None,
         bounds: Bounds {
             max_in_flight: 100,
+            dead_after: SpanMs::seconds(30),
             late_window: SpanMs::seconds(100),
             legacy_max: 1000,
             legacy_unread: 4000,
@@ -188,6 +191,16 @@ fn a_task_that_waits_for_its_first_attempt_says_what_holds_it_up() {
             "dispatcher worker --service html",
         ),
         (
+            "no worker, and a dispatcher that listens elsewhere",
+            change(facts(Ready), |f| {
+                f.workers.clear();
+                f.connect_flag = " --connect tcp://127.0.0.1:6000".into();
+            }),
+            "waits",
+            &["no worker"],
+            "dispatcher worker --service html --exec CMD --connect tcp://127.0.0.1:6000`",
+        ),
+        (
             "the only worker has gone",
             change(facts(Ready), |f| f.workers[0].connected = false),
             "waits",
@@ -301,7 +314,7 @@ fn a_leased_task_says_with_whom_it_is_and_until_when() {
             change(out(|a| a.began_at = None), |f| f.workers[0].connected = false),
             "has not begun it",
             &["worker w is not connected; it was heard 2s ago"],
-            "neither is charged",
+            "given up at",
         ),
         (
             "worked on",
@@ -457,6 +470,7 @@ fn a_done_task_says_what_stands_and_what_it_stood_against() {
     let part =
         PartRef { name: "result".into(), place: EntryName(b"x".to_vec()), offset: 0, length: 1, sha256: "0".into() };
     let good = |n, published| ResultRow { published, parts: vec![part.clone()], ..result(n, Status::Warning, Worker) };
+    let packed = ResultRow { parts: vec![PartRef { offset: 512, ..part.clone() }], ..good(0, true) };
     let bad = |n| result(n, Status::Fatal, Worker);
     let says = |mut facts: Facts| {
         facts.story.task.worst = Some(message("exit", "7"));
@@ -468,6 +482,13 @@ fn a_done_task_says_what_stands_and_what_it_stood_against() {
             says(done(good(0, true), vec![attempt(0, Some(Accepted))], vec![])),
             "task 5 is done: warning, by attempt 0 by w",
             &["its result came at 1970-01-01T00:15:50.000Z (50s ago)", "exit:7", "files are in place"],
+            "nothing more",
+        ),
+        (
+            "in a pack",
+            done(packed, vec![attempt(0, Some(Accepted))], vec![]),
+            "done",
+            &["in a pack: `dispatcher export`"],
             "nothing more",
         ),
         (
@@ -537,7 +558,7 @@ fn a_dead_task_says_what_it_died_of() {
         (
             "spent",
             dead(message("crash", "SIGKILL"), vec![attempt(0, Some(Ending::WorkerLost))]),
-            "its run has spent 1 attempts without a result",
+            "its run has spent 1 attempt without a result",
             &["the reason: fatal crash:SIGKILL", "attempt 0 by w ended as worker_lost"],
             "dispatcher rerun 5",
         ),
@@ -586,4 +607,84 @@ fn a_task_whose_service_was_deleted_still_has_an_answer() {
     for state in [TaskState::Ready, TaskState::Leased, TaskState::Done, TaskState::Dead, TaskState::Cancelled] {
         assert!(why(&gone(state)).headline.contains("task 5"));
     }
+}
+
+// Rules A1, R3.
+#[test]
+fn a_task_whose_worker_is_gone_says_by_when_it_is_given_up_where_that_is_sooner_than_its_limit() {
+    let out = |began: bool| {
+        let attempt = attempt(0, None);
+        let attempt = if began { attempt } else { AttemptRow { began_at: None, ..attempt } };
+        change(with_attempts(TaskState::Leased, vec![attempt]), |f| {
+            f.workers[0].connected = false;
+            f.outlook.as_mut().unwrap().limit_until = Some(TimeMs(1_060_000));
+        })
+    };
+    let until = "given up at 1970-01-01T00:17:08.000Z (in 28s, dead_after) unless its worker is back";
+    check(vec![
+        ("gone", out(true), "is worked on by w", &["not connected"], until),
+        ("gone before it began", out(false), "has not begun it", &["not connected"], until),
+        (
+            "its limit is sooner",
+            change(out(true), |f| f.outlook.as_mut().unwrap().limit_until = Some(TimeMs(1_010_000))),
+            "is worked on",
+            &["its time limit is"],
+            "awaited until then",
+        ),
+        (
+            "for long",
+            change(out(true), |f| f.workers[0].heard_at = TimeMs(960_000)),
+            "is worked on",
+            &["not connected"],
+            "silent for longer than dead_after",
+        ),
+        (
+            "of the legacy wire, which has another clock",
+            change(out(true), |f| {
+                let legacy = WorkerKey { name: "w".into(), incarnation: String::new() };
+                f.workers[0].worker = legacy.clone();
+                f.story.attempts[0].worker = Some(legacy);
+            }),
+            "is worked on",
+            &["its time limit is"],
+            "awaited until then",
+        ),
+    ]);
+}
+
+#[test]
+fn a_task_of_a_run_is_told_what_can_be_done_to_a_run() {
+    let of_a_run = |f: Facts| change(f, |f| f.of_a_run = true);
+    let dead = |what: Message, ending| {
+        let standing = result(0, Status::Fatal, Origin::ReaperStandIn);
+        of_a_run(change(stands(TaskState::Dead, &standing, vec![attempt(0, Some(ending))], vec![]), |f| {
+            f.story.task.worst = Some(what);
+        }))
+    };
+    let failed = result(0, Status::Fatal, Origin::Worker);
+    let failed = stands(TaskState::Done, &failed, vec![attempt(0, Some(Ending::Accepted))], vec![]);
+    check(vec![
+        (
+            "too slow",
+            dead(message("timeout", "wallclock"), Ending::TimeLimit),
+            "spent 1 attempt without",
+            &[],
+            "the same `dispatcher run` again with `--limit TIME --again failed`",
+        ),
+        ("failed", of_a_run(failed), "done: fatal", &[], "with `--again failed`"),
+        (
+            "changed",
+            dead(message("dispatcher", "input_changed"), Ending::Undeliverable),
+            "another than was imported",
+            &[],
+            "with `--again changed`",
+        ),
+        (
+            "cancelled",
+            of_a_run(facts(TaskState::Cancelled)),
+            "cancelled",
+            &[],
+            "then give the same `dispatcher run` again",
+        ),
+    ]);
 }

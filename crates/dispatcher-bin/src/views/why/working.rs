@@ -3,6 +3,7 @@
 use super::answer::{Answer, Facts, attempt};
 use super::holds::holds;
 use crate::views::words;
+use dispatcher_core::time::TimeMs;
 use dispatcher_store::AttemptRow;
 
 pub(super) fn why(facts: &Facts) -> Answer {
@@ -45,8 +46,11 @@ fn handed_out(facts: &Facts, out: &AttemptRow) -> Answer {
     Answer {
         headline: format!("task {} is with worker {}, which has not begun it", facts.task().id, name(out)),
         because,
-        next: "it begins when the worker has room, or goes to another if the worker is lost; neither is charged"
-            .to_owned(),
+        next: match facts.lost_at(out.worker.as_ref()) {
+            None => "it begins when the worker has room, or goes to another if the worker is lost; neither is charged"
+                .to_owned(),
+            at => format!("{}; that is not charged", given_up(facts, at)),
+        },
     }
 }
 
@@ -55,11 +59,13 @@ fn running(facts: &Facts, out: &AttemptRow) -> Answer {
     let limit = facts.outlook.and_then(|outlook| outlook.limit_until);
     let mut because: Vec<String> =
         out.began_at.map(|at| format!("{} began at {}", attempt(out), facts.since(at))).into_iter().collect();
+    let lost_at = facts.lost_at(out.worker.as_ref());
     let next = match limit {
         Some(limit) if limit < facts.now => {
             because.push(format!("its time limit passed at {}", facts.since(limit)));
             "its worker ends it and says so; where that does not come, the dispatcher gives it up".to_owned()
         }
+        limit if lost_at.is_some_and(|at| limit.is_none_or(|limit| at < limit)) => given_up(facts, lost_at),
         Some(limit) => {
             let left = words::about(limit.since(facts.now));
             because.push(format!("its time limit is {} (in {left})", words::time(limit)));
@@ -70,6 +76,20 @@ fn running(facts: &Facts, out: &AttemptRow) -> Answer {
     because.push(facts.how_is(out.worker.as_ref()));
     because.extend(spent(facts));
     Answer { headline: format!("task {} is worked on by {}", facts.task().id, name(out)), because, next }
+}
+
+/// What comes of a worker that is gone.
+fn given_up(facts: &Facts, at: Option<TimeMs>) -> String {
+    match at.filter(|at| *at > facts.now) {
+        Some(at) => {
+            let left = words::about(at.since(facts.now));
+            format!("it is given up at {} (in {left}, dead_after) unless its worker is back by then", words::time(at))
+        }
+        None => {
+            "its worker was silent for longer than dead_after: it is given up when the dispatcher has waited so long"
+                .to_owned()
+        }
+    }
 }
 
 /// Its dispatcher has gone.
