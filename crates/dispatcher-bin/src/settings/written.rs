@@ -5,7 +5,7 @@
 /// A size in the unit that says it shortest and loses nothing: 1MB is no 1MiB.
 pub fn exact_size(bytes: u64) -> String {
     let of = |base: u64, units: [&'static str; 4]| {
-        let whole = |power: &u32| base.checked_pow(*power).is_some_and(|unit| bytes % unit == 0);
+        let whole = |power: &u32| base.checked_pow(*power).is_some_and(|unit| bytes.is_multiple_of(unit));
         let power = if bytes == 0 { 0 } else { (0..=4).rev().find(whole).unwrap_or(0) };
         let unit = power.checked_sub(1).and_then(|i| units.get(i as usize)).copied().unwrap_or("B");
         format!("{}{unit}", bytes / base.pow(power))
