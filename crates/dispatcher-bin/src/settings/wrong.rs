@@ -33,7 +33,10 @@ fn one(layers: &Figment, error: &Error) -> String {
     if let Kind::UnknownField(name, _) = &error.kind {
         return format!("there is no setting {}", named(&source(name), name));
     }
-    let Some(last) = error.path.last() else { return error.kind.to_string() };
+    let Some(last) = error.path.last() else {
+        let file = error.metadata.as_ref().and_then(|layer| layer.source.as_ref()?.file_path());
+        return file.map_or_else(|| error.kind.to_string(), |file| format!("{}: {}", file.display(), error.kind));
+    };
     let (source, path) = (source(last), error.path.join("."));
     let is_file = matches!(source, Source::File(_));
     let value = value_at(layers, &error.path).map_or_else(String::new, |value| format!(" is {}", shown(&value)));
@@ -101,6 +104,7 @@ mod tests {
         file("pack_size = \"x\"", "`pack_size` in FILE is \"x\": write it like \"500MB\" or \"4GiB\";");
         file("[services.\"a.b\"]\nlimit = 5", "`services.a.b.limit` in FILE is 5: write it like \"5s\" or \"10m\";");
         file("archive = \"pack\"", "`archive` in FILE is \"pack\": ");
+        file("beat = ", "FILE: TOML parse error at line 1");
         file("lisen = 1", "there is no setting `lisen` in FILE;");
     }
 }

@@ -10,7 +10,7 @@ const CAUSES_MAX: usize = 10;
 
 /// Tasks by state and status in one line.
 pub fn counts(summary: &Summary) -> String {
-    let mut parts = vec![format!("{} tasks", summary.total)];
+    let mut parts = vec![tasks(summary.total)];
     parts.extend(summary.by_status.iter().filter(|(_, n)| *n > 0).map(|(s, n)| format!("{n} {}", s.as_str())));
     let open = |state: &TaskState| !matches!(state, TaskState::Done | TaskState::Dead);
     let counted = summary.by_state.iter().filter(|(s, n)| open(s) && *n > 0);
