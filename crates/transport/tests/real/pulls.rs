@@ -197,8 +197,9 @@ async fn stops(endpoint: &Endpoint, head: Vec<u8>, after: Vec<u8>) -> JoinHandle
     tokio::spawn(async move {
         push.write(&head).await;
         let mut is_there = push.write_or_be_cut(&vec![1; 2 * MIB]).await;
+        let mut half_seconds = tokio::time::interval(Duration::from_millis(500));
         while is_there {
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            half_seconds.tick().await;
             is_there = push.write_or_be_cut(&after).await;
         }
     })
