@@ -103,6 +103,11 @@ pub fn read(state: &StateDir) -> anyhow::Result<Option<Choice>> {
     Ok(read_note(state)?.map(|note| note.choice))
 }
 
+/// The choice of a start that has succeeded.
+pub fn passed(state: &StateDir) -> anyhow::Result<Option<Choice>> {
+    Ok(read_note(state)?.filter(|note| !note.trial).map(|note| note.choice))
+}
+
 /// What a state folder keeps, for the next start: nothing where no start has succeeded and no task was handed out.
 pub async fn kept(state: &StateDir, store: &dyn Store) -> anyhow::Result<Option<Choice>> {
     let Some(note) = read_note(state)? else { return Ok(None) };

@@ -15,7 +15,7 @@ pub mod services;
 
 use crate::control::{self, CarriedOutBy};
 use crate::exit::{self, Exit};
-use crate::state::StateDir;
+use crate::state::{StateDir, lost};
 use crate::views::print_json;
 use dispatcher_store::sqlite::{SqliteOptions, SqliteStore};
 use dispatcher_store::{Command, CommandId, Store};
@@ -73,6 +73,7 @@ pub async fn open_or_make(
     };
     state.check_is_a_servers(instead)?;
     let store = state.store(options).await?;
+    lost::check_rows(&state, &store).await?;
     if made {
         crate::say(&format!("made the state folder {}", state.path().display()));
     }

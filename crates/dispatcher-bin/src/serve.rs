@@ -9,7 +9,7 @@ use crate::log::Log;
 use crate::run::host;
 use crate::settings::{self, Settings, millis};
 use crate::signals::Stop;
-use crate::state::{StateDir, store_error};
+use crate::state::{StateDir, lost, store_error};
 use crate::views::event_loop;
 use crate::waiting::WaitingNote;
 use clap::Args;
@@ -179,6 +179,7 @@ pub fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let _lock = state.lock()?;
     let looped = event_loop()?;
     let store = Arc::new(looped.block_on(state.store(options(&settings)))?);
+    looped.block_on(lost::check_rows(&state, &*store))?;
     let had = looped.block_on(archive::kept(&state, &*store))?;
     let choice = choice(&settings, &layers, &state, had.as_ref())?;
     let (opened, trial) = archive::choose(&state, had.as_ref(), &choice, pack_options(&settings))?;

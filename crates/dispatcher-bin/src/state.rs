@@ -1,6 +1,9 @@
 //! The state folder: where a run's database, lock and working files are.
 //!
-//! Owns its layout and the lock that keeps two processes from working on one. Knows nothing of what is in the database.
+//! Owns its layout, the lock that keeps two processes from working on one, and that no database is made in the place of a
+//! lost one (`lost`). Knows nothing of what is in the database.
+
+pub mod lost;
 
 use crate::exit::{self, Exit};
 use anyhow::Context;
@@ -117,6 +120,11 @@ impl StateDir {
         self.0.join(DATABASE)
     }
 
+    /// Whether there is a database in which anything was ever written.
+    pub fn has_database(&self) -> bool {
+        std::fs::metadata(self.database()).is_ok_and(|found| found.len() > 0)
+    }
+
     /// The file that says where the socket is.
     pub fn socket_note(&self) -> PathBuf {
         self.0.join("socket")
@@ -181,8 +189,9 @@ impl StateDir {
         File::open(&self.0).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Opens the database.
+    /// Opens the database, or makes it where nothing shows that there was one.
     pub async fn store(&self, options: SqliteOptions) -> anyhow::Result<SqliteStore> {
+        lost::check_file(self)?;
         SqliteStore::open(&self.database(), options).await.map_err(|e| store_error(&e))
     }
 }

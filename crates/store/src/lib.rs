@@ -131,6 +131,9 @@ pub trait Store: Send + Sync {
     /// A page of the parts of results that stand, for a check against the archive.
     async fn standing_parts(&self, after: TaskId, max: usize) -> Result<Vec<Publication>, StoreError>;
 
+    /// Whether results can ever have been stored by this database: without a dispatcher of it that handed something out, what
+    /// lies in a folder is not what it has let go of, but what it never knew.
+    async fn has_worked(&self) -> Result<bool, StoreError>;
     /// Every pack that a row names, by its place.
     async fn packs(&self) -> Result<Vec<PackRow>, StoreError>;
     /// A page of the parts in a pack, those that begin above `after`, in the order in which they lie there.

@@ -238,6 +238,10 @@ impl Store for MemoryStore {
         Ok(self.rows().standing_parts(after, max.min(PAGE)))
     }
 
+    async fn has_worked(&self) -> Result<bool, StoreError> {
+        Ok(self.rows().has_worked())
+    }
+
     async fn packs(&self) -> Result<Vec<PackRow>, StoreError> {
         Ok(self.rows().packs())
     }

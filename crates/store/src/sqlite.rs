@@ -315,6 +315,10 @@ impl Store for SqliteStore {
         self.read(read::STANDING, move |c| Box::pin(read::standing_parts(c, after, max))).await
     }
 
+    async fn has_worked(&self) -> Result<bool, StoreError> {
+        self.read(packs::WORKED, |c| Box::pin(packs::has_worked(c))).await
+    }
+
     async fn packs(&self) -> Result<Vec<PackRow>, StoreError> {
         self.read(packs::LIST, |c| Box::pin(packs::packs(c))).await
     }

@@ -159,11 +159,16 @@ pub async fn missing(archive: &PackArchive, store: &dyn Store) -> Result<Vec<Mis
 }
 
 /// Removes packs that no row names and nobody writes to. They are locked first and the rows read then: whoever could
-/// still name one holds its lock.
+/// still name one holds its lock. What is in them was acknowledged to nobody, or was deleted; a database that never stored
+/// a result knows neither, and nothing with members goes by its word.
 async fn remove_strays(keeper: &Keeper<'_>, store: &dyn Store) -> Result<u64, UpkeepError> {
     let named = places(store).await?;
     let strays: Vec<EntryName> =
         keeper.packs()?.into_iter().map(|pack| pack.place).filter(|place| !named.contains_key(place)).collect();
+    if strays.is_empty() {
+        return Ok(0);
+    }
+    let is_known = store.has_worked().await?;
     let mut removed = 0;
     for some in strays.chunks(STRAYS) {
         let mut idle = Vec::new();
@@ -176,8 +181,10 @@ async fn remove_strays(keeper: &Keeper<'_>, store: &dyn Store) -> Result<u64, Up
         }
         let named = places(store).await?;
         for idle in idle.into_iter().filter(|idle| !named.contains_key(idle.place())) {
-            keeper.remove(idle)?;
-            removed += 1;
+            if is_known || !idle.has_members()? {
+                keeper.remove(idle)?;
+                removed += 1;
+            }
         }
     }
     Ok(removed)

@@ -510,6 +510,29 @@ async fn after_a_crash_what_no_row_names_is_cut_off_and_every_pack_is_a_whole_ta
     }
 }
 
+// Rules C5, S4.
+#[tokio::test]
+async fn a_database_that_never_stored_a_result_takes_none_away() {
+    let place = Place::new();
+    let desk = Desk::open(&place).await;
+    let archive = place.open();
+    let leases = desk.claim(3).await;
+    desk.finish(&archive, &leases, "stored").await;
+    drop(archive);
+    let packs = place.packs();
+    let members = extracted(&packs[0]);
+    fs::write(place.state().join("packs/00000099-00000000.tar"), [0; 1024]).expect("writes");
+    let other = Place::new();
+    let stranger = Desk::open(&other).await;
+    let archive = place.open();
+    let swept = sweep(&archive, &stranger.store).await.expect("sweeps");
+    assert_eq!(swept, Some(Swept { removed: 1, ended: 0 }), "what has nothing in it goes");
+    let report = compact(&archive, &stranger.store, compacting(1.0)).await.expect("compacts");
+    assert_eq!((report.removed, report.packs), (0, 0));
+    assert_eq!((place.packs(), extracted(&packs[0])), (packs.clone(), members));
+    desk.assert_right(&archive, 3).await;
+}
+
 #[tokio::test]
 async fn a_pack_with_much_garbage_is_rewritten_and_every_result_that_stands_stays() {
     let place = Place::new();

@@ -6,7 +6,7 @@
 use crate::archive::{self, Opened};
 use crate::cli::StateArgs;
 use crate::exit::{self, Exit};
-use crate::state::store_error;
+use crate::state::{lost, store_error};
 use crate::views::{event_loop, open, print_json};
 use clap::Args;
 use dispatcher_server::hooks;
@@ -45,6 +45,7 @@ fn share(text: &str) -> Result<f64, String> {
 pub fn compact(args: &CompactArgs) -> anyhow::Result<u8> {
     let report = event_loop()?.block_on(async {
         let (state, store) = open(&args.at.state).await?;
+        lost::check_rows(&state, &store).await?;
         let Opened::Packs(packs) = archive::open(&state)? else {
             return Err(Exit::usage("this state has no packs: a result file that is replaced leaves nothing behind"));
         };

@@ -22,7 +22,7 @@ struct Identity {
 
 /// Refuses a results folder whose database is gone: everything would be done again, in place of what is there.
 pub fn check_database(out: &Path, state: &StateDir) -> anyhow::Result<()> {
-    if state.database().exists() || !has_results(out)? {
+    if state.has_database() || !has_results(out)? {
         return Ok(());
     }
     if !state.identity().exists() {

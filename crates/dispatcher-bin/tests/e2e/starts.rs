@@ -4,6 +4,7 @@ use crate::farm::{Farm, ended};
 use crate::kit::{dispatcher, output, told};
 use rustix::process::Signal;
 use std::net::TcpListener;
+use std::path::Path;
 
 #[test]
 fn only_a_start_that_succeeded_decides_where_results_go() {
@@ -80,4 +81,67 @@ fn a_start_and_doctor_say_the_same_of_a_pack_that_is_missing() {
     let doctor = farm.look(&["doctor"]);
     assert_eq!(doctor["healthy"], true, "{doctor:#}");
     assert!(doctor["remarks"][0].as_str().unwrap().contains("nothing that stands was in it"), "{doctor:#}");
+}
+
+/// A farm with three results, at rest.
+fn with_results(farm: Farm) -> Farm {
+    farm.import(&[]);
+    let worker = farm.worker("w1", "cat {input}", &[]);
+    let server = farm.serve();
+    farm.wait_until_all_over();
+    server.end();
+    worker.signal(Signal::TERM);
+    ended(worker);
+    farm
+}
+
+/// Moves a database with all that belongs to it.
+fn move_database(from: &Path, to: &Path) {
+    for name in ["dispatcher.db", "dispatcher.db-wal", "dispatcher.db-shm"] {
+        let _ = std::fs::remove_file(to.join(name));
+        if from.join(name).exists() {
+            std::fs::rename(from.join(name), to.join(name)).unwrap();
+        }
+    }
+}
+
+// Rules C5, S4.
+#[test]
+fn results_without_their_database_are_left_alone_by_every_command_that_would_make_one() {
+    let kinds = [(Farm::with_many(3, 20_000), "tar xf"), (Farm::with_many(3, 20_000).in_files(), "has results")];
+    for (farm, told_of) in kinds {
+        let farm = with_results(farm);
+        let packs = || farm.packs().into_iter().map(|pack| std::fs::read(pack).unwrap()).collect::<Vec<_>>();
+        let (before, has_packs) = (packs(), !farm.packs().is_empty());
+        let (state, saved, fresh) =
+            (farm.path().join(".dispatcher"), farm.path().join("saved"), farm.path().join("fresh"));
+        std::fs::create_dir(&saved).unwrap();
+        move_database(&state, &saved);
+        let refuses = |lost: &str, args: &[&str]| {
+            let refused = farm.said(2, args);
+            assert!(refused.contains(lost) && refused.contains(told_of), "{lost}, {args:?}: {refused}");
+            assert_eq!(packs(), before, "{lost}, {args:?}");
+        };
+        let listen = format!("--listen=ipc://{}", farm.path().join("s/r").display());
+        let making: [&[&str]; 3] = [
+            &["serve", "--until-empty", "--http=off", &listen],
+            &["import", "in", "--service", "echo"],
+            &["services", "set", "echo"],
+        ];
+        for args in making {
+            refuses("is missing", args);
+            assert!(!state.join("dispatcher.db").exists(), "{args:?} makes none");
+        }
+        std::fs::write(state.join("dispatcher.db"), []).unwrap();
+        making.iter().chain([&["status"][..], &["compact"]].iter()).for_each(|args| refuses("is empty", args));
+        if has_packs {
+            farm.tell_well(&["services", "set", "echo", "--state=fresh"]);
+            move_database(&fresh, &state);
+            making.iter().chain([&["compact"][..]].iter()).for_each(|args| refuses("knows of none", args));
+        }
+        move_database(&saved, &state);
+        farm.serve().end();
+        assert_eq!(farm.results(&[]).len(), 3);
+        farm.assert_healthy();
+    }
 }

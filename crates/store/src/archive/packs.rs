@@ -57,6 +57,34 @@ impl Default for PackOptions {
     }
 }
 
+/// How many packs of a state folder have something in them; nothing is made where there is no such folder.
+///
+/// # Errors
+/// Where the folder or a pack cannot be read.
+pub fn filled(state: &Path) -> Result<usize, ArchiveError> {
+    let folder = state.join(FOLDER);
+    if !folder.try_exists().map_err(|e| failed("reading", &folder, e))? {
+        return Ok(0);
+    }
+    let mut filled = 0;
+    for name in folder_of(&folder)? {
+        let path = folder.join(name);
+        filled += usize::from(
+            File::open(&path).and_then(|pack| has_members(&pack)).map_err(|e| failed("reading", &path, e))?,
+        );
+    }
+    Ok(filled)
+}
+
+/// Whether anything but the end of a tar file is in a pack.
+fn has_members(pack: &File) -> io::Result<bool> {
+    let mut block = [0; 512];
+    match pack.read_exact_at(&mut block, 0) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| block != [0; 512]),
+    }
+}
+
 /// An [`Archive`] of packs.
 #[derive(Debug)]
 pub struct PackArchive {

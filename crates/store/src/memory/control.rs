@@ -220,6 +220,11 @@ impl Rows {
         rows
     }
 
+    /// Whether a deletion was ever commanded.
+    pub(super) fn has_deleted(&self) -> bool {
+        self.commands.values().any(|given| matches!(given.command, Command::Delete { .. }))
+    }
+
     pub(super) fn note_workers(&mut self, by: DispatcherId, notes: &[WorkerNote]) {
         self.let_go_of_workers(|dispatcher| dispatcher == by);
         for note in notes {

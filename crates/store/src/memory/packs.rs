@@ -7,6 +7,11 @@ use dispatcher_core::wire::PART_RESULT;
 use std::collections::BTreeMap;
 
 impl Rows {
+    pub(super) fn has_worked(&self) -> bool {
+        let handed_out = || self.tasks.values().any(|row| row.facts.epoch > Epoch::NONE);
+        !self.dispatchers.is_empty() && (!self.attempts.is_empty() || handed_out() || self.has_deleted())
+    }
+
     pub(super) fn packs(&self) -> Vec<PackRow> {
         let mut ends: BTreeMap<&EntryName, u64> = BTreeMap::new();
         for part in self.papers.values().flat_map(|kept| &kept.parts).filter(|part| part.is_packed()) {

@@ -12,9 +12,19 @@ use crate::model::{PackRow, PackedPart, PartMove, StoreError};
 use dispatcher_core::id::EntryName;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
+pub(super) const WORKED: &str = "asking whether results were ever stored";
 pub(super) const LIST: &str = "listing packs";
 pub(super) const PACKED: &str = "listing the parts of a pack";
 pub(super) const MOVE: &str = "moving parts to another pack";
+
+pub(super) async fn has_worked(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
+    sqlx::query_scalar(HAS_WORKED).fetch_one(connection).await.map_err(|e| fault(WORKED, &e))
+}
+
+/// What was deleted leaves its command. Tasks are looked through only where nothing else tells.
+const HAS_WORKED: &str = "
+SELECT EXISTS (SELECT 1 FROM dispatchers) AND (EXISTS (SELECT 1 FROM packs) OR EXISTS (SELECT 1 FROM attempts)
+  OR EXISTS (SELECT 1 FROM control WHERE kind = 'delete') OR EXISTS (SELECT 1 FROM tasks WHERE epoch > 0))";
 
 pub(super) async fn packs(connection: &mut SqliteConnection) -> Result<Vec<PackRow>, StoreError> {
     let rows = sqlx::query(ENDS).fetch_all(connection).await.map_err(|e| fault(LIST, &e))?;

@@ -14,6 +14,7 @@ both_stores!(
     parts_move_and_the_pack_they_leave_is_named_by_none,
     a_part_that_was_replaced_meanwhile_stays_where_it_is,
     what_is_deleted_is_named_by_no_row,
+    a_store_has_worked_from_its_first_claim_on_whatever_is_deleted_later,
 );
 
 fn packed(name: &str, pack: &str, offset: u64, length: u64) -> PartRef {
@@ -32,6 +33,21 @@ fn filed(lease: LeaseId, status: Status, parts: Vec<PartRef>) -> Record {
 async fn live(kit: &Kit, pack: &str) -> Vec<(u64, bool)> {
     let parts: Vec<PackedPart> = kit.store.packed(&place(pack), 0, 99).await.expect("lists");
     parts.into_iter().map(|part| (part.offset, part.live)).collect()
+}
+
+// Rules C5, S4.
+async fn a_store_has_worked_from_its_first_claim_on_whatever_is_deleted_later(kit: Kit) {
+    let has_worked = async || kit.store.has_worked().await.expect("says");
+    kit.import(1).await;
+    assert!(!has_worked().await, "tasks alone have no results");
+    let lease = kit.lease().await;
+    assert!(has_worked().await, "what was handed out may have one on the disk already");
+    kit.tell(filed(lease, Status::NoProblem, vec![packed("result", "1.tar", 512, 4)])).await;
+    let what = Named::Service("first".to_owned());
+    let id = kit.store.submit(&Command::Delete { what }, "a", NOW).await.expect("writes down");
+    while kit.store.step(id, 9, NOW).await.expect("steps").outcome.is_none() {}
+    assert_eq!(kit.store.packs().await.expect("lists"), []);
+    assert!(has_worked().await, "what was deleted is known to be so");
 }
 
 // Rule D7.

@@ -6,7 +6,7 @@
 
 use super::append::{highest, make_locked, name_of};
 use super::member::{END, padded};
-use super::{FOLDER, PackArchive, SUSPECT, folder_of};
+use super::{FOLDER, PackArchive, SUSPECT, folder_of, has_members};
 use crate::archive::{ArchiveError, failed, hex};
 use crate::model::{PackedPart, PartMove};
 use dispatcher_core::id::EntryName;
@@ -286,6 +286,14 @@ impl Idle {
     #[must_use]
     pub const fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Whether anything is in it.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn has_members(&self) -> Result<bool, ArchiveError> {
+        has_members(&self.file).map_err(|e| failed("reading", &self.path, e))
     }
 
     /// The member of a part, looked for from the one before it on.
