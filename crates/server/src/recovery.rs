@@ -11,7 +11,7 @@ use dispatcher_core::time::TimeMs;
 use dispatcher_core::token::TokenKey;
 use dispatcher_core::wire::TokenText;
 use dispatcher_store::archive::Archive;
-use dispatcher_store::{DispatcherId, OpenLease, Record, Store, WorkerRow};
+use dispatcher_store::{Command, CommandOutcome, CommandPage, DispatcherId, OpenLease, Record, Store, WorkerRow};
 use std::collections::HashSet;
 
 /// Workers of an earlier process that are looked for: more than may be connected at once.
@@ -19,7 +19,7 @@ const WORKERS_MAX: usize = 10_000;
 /// Rows in one transaction or page.
 const CHUNK: usize = 1024;
 
-/// Puts things in order: strays are swept, leases of processes that are gone become ours. Those of workers that died with
+/// Puts things in order: drains of processes that are gone are over, strays are swept, leases of processes that are gone become ours. Those of workers that died with
 /// their process go back at once; the others are returned, for their workers may come back.
 ///
 /// # Errors
@@ -32,6 +32,7 @@ pub async fn recover(
     key: &TokenKey,
     clock: &Clock,
 ) -> Result<Adopted, String> {
+    end_drains(store, clock.now()).await?;
     let kept = unpublished(store).await?;
     let swept = archive.sweep(&|lease| kept.contains(&lease)).map_err(|e| e.to_string())?;
     let now = clock.now();
@@ -50,6 +51,28 @@ pub async fn recover(
         store.mark_done(chunk, now).await.map_err(|e| e.to_string())?;
     }
     Ok(Adopted::default())
+}
+
+/// Ends what was commanded of the process before this one and means nothing to this one: to drain. What is commanded from
+/// now on is meant for us.
+async fn end_drains(store: &dyn Store, now: TimeMs) -> Result<(), String> {
+    let mut page = CommandPage { open: true, max: CHUNK, ..CommandPage::default() };
+    loop {
+        let open = store.commands(&page).await.map_err(|e| e.to_string())?;
+        let Some(last) = open.last() else { return Ok(()) };
+        page.after = Some(last.id);
+        for row in open.iter().filter(|row| matches!(row.command, Some(Command::Drain { .. }))) {
+            tracing::info!(
+                command = row.id.0,
+                actor = row.actor,
+                "a drain of the dispatcher before this one has no effect"
+            );
+            let error =
+                "the dispatcher that it was meant for ended before it was told; the next one goes on".to_owned();
+            let outcome = CommandOutcome { changed: 0, error: Some(error) };
+            store.conclude(row.id, &outcome, now).await.map_err(|e| e.to_string())?;
+        }
+    }
 }
 
 /// What was taken over from an earlier process whose workers live on.

@@ -171,3 +171,23 @@ fn a_drain_can_be_commanded() {
     place.ended();
     assert_eq!(place.count(TaskState::Ready), 3);
 }
+
+// Rules S1, S4.
+#[test]
+fn a_drain_that_was_never_carried_out_ends_no_later_dispatcher() {
+    let place = Place::start(Setup::serving(1));
+    place.drain(DrainMode::Received);
+    let left: Vec<_> = [true, false].map(|wait| place.submit(&Command::Drain { wait })).into();
+    let place = place.start_again();
+    for id in left {
+        let error = place.outcome(id).and_then(|outcome| outcome.error).unwrap_or_default();
+        assert!(error.contains("was meant for"), "it is over before work begins: {error:?}");
+    }
+    let puppet = Puppet::join(&place, "steady", 1);
+    puppet.say(&FromWorker::Ready { granted: 1 });
+    assert_eq!(puppet.finish(&puppet.hear_task()), AckWord::Stored);
+    assert!(!place.dispatcher().is_draining());
+    puppet.leave();
+    assert_eq!(place.command(&Command::Drain { wait: false }).error, None, "one of its own it carries out");
+    place.ended();
+}

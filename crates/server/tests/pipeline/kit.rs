@@ -13,8 +13,8 @@ use dispatcher_server::inputs::mtime_of;
 use dispatcher_server::{Dispatcher, DispatcherConfig, DrainMode, Ended, LegacyWire, ResultNames, Workers};
 use dispatcher_store::archive::{FileArchive, FileArchiveOptions, Layout};
 use dispatcher_store::{
-    Command, CommandOutcome, CommandPage, Entry, MemoryStore, ServiceSettings, Store, StoreError, Story, Summary,
-    TaskFilter, TaskState,
+    Command, CommandId, CommandOutcome, CommandPage, Entry, MemoryStore, ServiceSettings, Store, StoreError, Story,
+    Summary, TaskFilter, TaskState,
 };
 use dispatcher_transport::codec;
 use dispatcher_transport::socket::{BackendKind, DealerEvent, DealerOptions, DealerSocket, Endpoint, Sent};
@@ -154,15 +154,20 @@ impl Place {
 
     /// Gives a command as another process does, and waits for what becomes of it.
     pub fn command(&self, command: &Command) -> CommandOutcome {
-        let id = self.runtime.block_on(self.store.submit(command, "a test", TimeMs(0))).unwrap();
+        let id = self.submit(command);
         self.dispatcher.nudge();
-        let mut outcome = None;
-        wait_until("the command is through", || {
-            let page = CommandPage { id: Some(id), max: 1, ..CommandPage::default() };
-            outcome = self.runtime.block_on(self.store.commands(&page)).unwrap().remove(0).outcome;
-            outcome.is_some()
-        });
-        outcome.unwrap()
+        wait_until("the command is through", || self.outcome(id).is_some());
+        self.outcome(id).unwrap()
+    }
+
+    /// Writes a command down and leaves it.
+    pub fn submit(&self, command: &Command) -> CommandId {
+        self.ask(self.store.submit(command, "a test", TimeMs(0)))
+    }
+
+    /// What became of a command.
+    pub fn outcome(&self, id: CommandId) -> Option<CommandOutcome> {
+        self.ask(self.store.commands(&CommandPage { id: Some(id), max: 1, ..CommandPage::default() })).remove(0).outcome
     }
 
     /// The task that a token is for.
