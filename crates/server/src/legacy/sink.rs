@@ -37,6 +37,8 @@ enum Noise {
     Malformed,
     /// A result for a service that there is not.
     NoService,
+    /// A result larger than one may be.
+    TooLarge,
 }
 
 /// What a sink is built from.
@@ -112,6 +114,17 @@ fn take(parts: &SinkParts, noise: &mut NoiseMeter<Noise>, brought: Brought) -> R
         count(parts, noise, Noise::NoService);
         return Ok(());
     };
+    // The socket cuts off who announces much more; to the byte it is known here.
+    if result.size() > parts.options.max_message as u64 {
+        tracing::debug!(
+            task = result.task.0,
+            worker = result.worker,
+            bytes = result.size(),
+            "a result that is too large"
+        );
+        count(parts, noise, Noise::TooLarge);
+        return Ok(());
+    }
     let (arrived, at) = (Instant::now(), parts.clock.now());
     // Where it is not known where a result goes, nothing is held off for it (rule C12).
     let is_placed = !parts.shared.unplaced.has(result.task);

@@ -8,6 +8,7 @@ use dispatcher_core::wire::{AckWord, FromWorker, ToWorker};
 use dispatcher_server::{DrainMode, Ended, LegacyWire};
 use dispatcher_store::{Command, ServiceSettings, TaskFilter, TaskState};
 use omq_tokio::{Context, Message, Options, SocketType, blocking};
+use std::collections::BTreeSet;
 use std::io::{Cursor, Write};
 use std::sync::Arc;
 use zip::ZipWriter;
@@ -236,7 +237,8 @@ fn what_the_last_attempt_brought_beside_its_cause_is_in_its_place() {
     let (task, _) = cortex.task();
     let brought = archive("Fatal:oom:shed at 3 GB\nInfo:cortex:retryable\n");
     cortex.bring(task, &brought);
-    wait_until("it is in its place", || place.summary().unpublished == 0 && is_over(&place, 1));
+    // In this order: before it is over nothing waits for its place.
+    wait_until("it is in its place", || is_over(&place, 1) && place.summary().unpublished == 0);
     assert_eq!((place.story(1).task.state, place.count(TaskState::Dead)), (TaskState::Dead, 1));
     assert_eq!(std::fs::read(place.out().join("000000")).unwrap(), brought);
 }
@@ -418,9 +420,12 @@ fn inputs_of_any_size_reach_a_worker_whole_and_one_that_is_too_large_waits_for_a
     let sizes = [0, 1, 65_535, 65_536, 65_537, 1_000_000, 1_000_001];
     place.import_sized(&sizes);
     let cortex = Cortex::join(&place, "w");
-    for (n, size) in sizes.iter().enumerate().take(sizes.len() - 1) {
+    // Inputs are read side by side, and what is read first goes first.
+    let mut left: BTreeSet<i64> = (1..).take(sizes.len() - 1).collect();
+    while !left.is_empty() {
         let (task, input) = cortex.task();
-        assert_eq!((input.len(), &input), (*size, &std::fs::read(inputs.join(format!("{n:06}"))).unwrap()));
+        assert!(left.remove(&task), "task {task} was not to be expected");
+        assert_eq!(input, std::fs::read(inputs.join(format!("{:06}", task - 1))).unwrap(), "of task {task}");
         cortex.bring(task, &archive(""));
     }
     wait_until("six are done", || place.count(TaskState::Done) == 6);
@@ -430,6 +435,23 @@ fn inputs_of_any_size_reach_a_worker_whole_and_one_that_is_too_large_waits_for_a
     let place = place.finish(std::slice::from_ref(&good.stop)).place;
     good.thread.join().unwrap();
     assert_eq!(place.count(TaskState::Done), 7);
+}
+
+// Rules W5, R1, G3.
+#[test]
+fn a_result_of_one_byte_too_many_is_none() {
+    let largest = archive("Info:as:large as may be\n");
+    let place = Place::start(Setup { legacy: LegacyWire { max_result: Some(largest.len()), ..legacy() }, ..setup(1) });
+    let cortex = Cortex::join(&place, "w");
+    let (task, _) = cortex.task();
+    // Read from its end, an archive may have something in front.
+    cortex.bring(task, &[b"x", &largest[..]].concat());
+    cortex.bring(task, &largest);
+    wait_until("it is over", || is_over(&place, task));
+    let story = place.story(task);
+    assert_eq!((story.results.len(), story.results[0].parts[0].length), (1, largest.len() as u64));
+    assert!(story.attempts.iter().all(|attempt| attempt.ending == Some(Ending::Accepted)), "the connection lives on");
+    place.assert_balance();
 }
 
 // Rule W1.
