@@ -27,12 +27,6 @@ use crate::report::{Ending, Message, Severity};
 use crate::time::{SpanMs, TimeMs};
 use desk::Desk;
 
-/// How many endings of one run cost nothing before they are charged (rule A2).
-pub const FREE_ENDINGS: u32 = 10;
-
-/// The longest delay before a retry (rule R4).
-pub const LONGEST_DELAY: SpanMs = SpanMs::seconds(3600);
-
 /// The `not_before` of a task that may be claimed at once, whatever the clock says.
 pub const AT_ONCE: TimeMs = TimeMs(0);
 
@@ -241,25 +235,6 @@ pub fn cancel<'r>(task: TaskFacts, attempt: Option<AttemptFacts>, id: TaskId, no
     let mut desk = Desk::at_newest(task, attempt, id, now);
     desk.cancel();
     desk.finish(Answer::Noted)
-}
-
-/// The delay before the retry after `retries` charged attempts: doubles each time up to [`LONGEST_DELAY`], less up to
-/// half of it by a jitter that depends on the task alone, so that what failed together does not return together
-/// (rule R4).
-#[must_use]
-pub fn retry_delay(first: SpanMs, retries: u32, task: TaskId) -> SpanMs {
-    let doublings = retries.saturating_sub(1);
-    let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
-    let full = first.times(factor).0.min(LONGEST_DELAY.0);
-    SpanMs(full - spread(task) % (full / 2 + 1))
-}
-
-/// A number that looks random and depends on the task alone (the finaliser of SplitMix64).
-fn spread(task: TaskId) -> u64 {
-    let mut z = task.0.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// A reason that the dispatcher gives itself.

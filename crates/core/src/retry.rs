@@ -1,7 +1,8 @@
 //! What an attempt costs, whether there is another one, when, and the queue of retries of a service without a store.
 //!
 //! Owns the accounts of one run (rules A2, X2), the back-off, and [`Requeues`]. Knows nothing of leases that are out: it
-//! is told how they ended. With a store, retries come back by a claim and nothing of [`Requeues`] is used; the rest is.
+//! is told how they ended. With a store, [`crate::finalise`] writes the delay into the task's row, retries come back by a
+//! claim, and nothing of [`Requeues`] is used.
 //!
 //! Invariants: a delay is never longer than [`MAX_DELAY`] and never falls as retries grow, before jitter. A task has at
 //! most one entry in [`Requeues`].
@@ -18,7 +19,7 @@ use crate::time::SpanMs;
 /// How many free endings a run has before they are charged like others (rule A2).
 pub const FREE_ENDINGS: u32 = 10;
 
-/// The longest delay before a retry.
+/// The longest delay before a retry (rule R4).
 pub const MAX_DELAY: SpanMs = SpanMs::seconds(3600);
 
 /// What comes after an attempt without a result.
@@ -70,7 +71,7 @@ pub const fn next(charged: u32, budget: u32) -> Next {
 }
 
 /// The delay before the retry after `charged` charged attempts, before jitter: `base` after the first, doubled for each
-/// further one, at most [`MAX_DELAY`]. Nothing for a `base` of nothing.
+/// further one, at most [`MAX_DELAY`] (rule R4). Nothing for a `base` of nothing.
 #[must_use]
 pub fn backoff(charged: u32, base: SpanMs) -> SpanMs {
     let doublings = charged.saturating_sub(1);
@@ -78,21 +79,22 @@ pub fn backoff(charged: u32, base: SpanMs) -> SpanMs {
     base.times(factor).min(MAX_DELAY)
 }
 
-/// The delay before the retry after `charged` charged attempts: between half of [`backoff`] and the whole of it, as
-/// `seed` says. Seeds that lie side by side give delays that do not, so a task's id will do.
+/// The delay before the retry of `task` after `charged` charged attempts: [`backoff`], less up to half of it by a jitter that
+/// depends on the task alone, so that what failed together does not return together (rule R4).
 ///
 /// ```
+/// use dispatcher_core::id::TaskId;
 /// use dispatcher_core::retry::delay;
 /// use dispatcher_core::time::SpanMs;
 ///
-/// let third = delay(3, SpanMs::seconds(1), 42);
+/// let third = delay(3, SpanMs::seconds(1), TaskId(42));
 /// assert!(third >= SpanMs::seconds(2) && third <= SpanMs::seconds(4));
 /// ```
 #[must_use]
-pub fn delay(charged: u32, base: SpanMs, seed: u64) -> SpanMs {
+pub fn delay(charged: u32, base: SpanMs, task: TaskId) -> SpanMs {
     let whole = backoff(charged, base).0;
     let spread = whole / 2;
-    SpanMs(whole - mix(seed) % (spread + 1))
+    SpanMs(whole - mix(task.0.unsigned_abs()) % (spread + 1))
 }
 
 /// Spreads neighbouring numbers over the whole range (the finaliser of SplitMix64).
@@ -204,21 +206,22 @@ mod tests {
         for charged in (0..=1000).chain([i32::MAX as u32, u32::MAX]) {
             let whole = backoff(charged, base);
             assert!(whole >= last && whole <= MAX_DELAY, "after {charged}");
-            for seed in [0, 1, u64::MAX] {
-                let jittered = delay(charged, base, seed);
-                assert!(jittered <= whole && jittered.0 >= whole.0 / 2, "after {charged} with {seed}");
+            for task in [0, 1, -1, i64::MIN, i64::MAX].map(TaskId) {
+                let jittered = delay(charged, base, task);
+                assert!(jittered <= whole && jittered.0 >= whole.0 / 2, "after {charged} of {task:?}");
             }
             last = whole;
         }
         assert_eq!(backoff(u32::MAX, SpanMs(u64::MAX)), MAX_DELAY);
-        assert_eq!(delay(7, SpanMs::ZERO, 3), SpanMs::ZERO);
+        assert_eq!(delay(7, SpanMs::ZERO, TaskId(3)), SpanMs::ZERO);
     }
 
     // Case F21.
     #[test]
     fn five_thousand_tasks_that_fail_together_do_not_come_back_together() {
         let base = SpanMs::seconds(60);
-        let mut back = (1..=5000u64).map(|task| task % 1000 + delay(1, base, task).0).collect::<Vec<_>>();
+        let after = |task| u64::try_from(task % 1000).unwrap() + delay(1, base, TaskId(task)).0;
+        let mut back = (1..=5000).map(after).collect::<Vec<_>>();
         back.sort_unstable();
         let busiest = (0..back.len()).map(|i| back[i..].partition_point(|t| *t < back[i] + 1000)).max();
         assert!(busiest <= Some(500), "{busiest:?} of 5000 in one second");

@@ -1,12 +1,13 @@
 //! The desk at which one record is decided: the facts on it, and each change to them.
 
 use super::{
-    AT_ONCE, Answer, AttemptFacts, Decision, FREE_ENDINGS, Move, Papers, PartRef, Policy, Record, Tally, TaskFacts,
-    TaskState, own_reason, retry_delay,
+    AT_ONCE, Answer, AttemptFacts, Decision, Move, Papers, PartRef, Policy, Record, Tally, TaskFacts, TaskState,
+    own_reason,
 };
 use crate::claim::{Offer, Verdict, decide};
 use crate::id::{Epoch, LeaseId, Run, TaskId, WorkerKey};
 use crate::report::{Ending, Message, Origin, Severity, Status};
+use crate::retry::{FREE_ENDINGS, delay};
 use crate::time::{SpanMs, TimeMs};
 
 /// The facts of one decision while it is made.
@@ -502,7 +503,7 @@ impl<'r> Desk<'r> {
     fn requeue(&mut self, delayed: bool) -> Answer {
         let task = &mut self.out.task;
         let delay =
-            if delayed { retry_delay(self.policy.retry_delay_ms, task.charged, self.lease.task) } else { SpanMs::ZERO };
+            if delayed { delay(task.charged, self.policy.retry_delay_ms, self.lease.task) } else { SpanMs::ZERO };
         task.state = TaskState::Ready;
         task.not_before = if delay == SpanMs::ZERO { AT_ONCE } else { self.now.after(delay) };
         self.out.task_changed = true;

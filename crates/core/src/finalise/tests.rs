@@ -5,6 +5,7 @@ mod histories;
 use super::*;
 use crate::id::LeaseId;
 use crate::report::{Origin, Status};
+use crate::retry::{FREE_ENDINGS, delay};
 
 const POLICY: Policy = Policy { budget: 3, retry_delay_ms: SpanMs::ZERO };
 const HERE: DispatcherId = DispatcherId(1);
@@ -487,23 +488,15 @@ fn a_cause_that_shows_that_a_free_ending_had_begun_is_charged() {
 
 // Rule R4. Case F21.
 #[test]
-fn the_delay_doubles_up_to_an_hour_and_spreads_what_failed_together() {
-    let first = SpanMs::seconds(1);
-    let mut before = 0;
-    for retries in (0..=1_000).chain([u32::MAX]) {
-        let delay = retry_delay(first, retries, TASK);
-        assert!(delay <= LONGEST_DELAY);
-        let unspread = retry_delay(first, retries, TaskId(0)).0;
-        assert!(unspread >= before, "without jitter it never falls: {retries}");
-        before = unspread;
+fn a_row_waits_as_long_as_the_back_off_says() {
+    let mut bench = Bench::new();
+    bench.policy = Policy { budget: 9, retry_delay_ms: SpanMs::seconds(10) };
+    for charged in 1..9 {
+        let lease = bench.lease();
+        let Answer::Requeued { not_before, .. } = bench.end(lease, Ending::TimeLimit, true) else { panic!("requeued") };
+        assert_eq!(not_before, bench.now.after(delay(charged, SpanMs::seconds(10), TASK)), "after {charged}");
+        bench.now = not_before;
     }
-    assert_eq!(retry_delay(SpanMs::ZERO, 5, TASK), SpanMs::ZERO);
-    let mut windows = std::collections::BTreeMap::new();
-    for id in 1..=5_000 {
-        let delay = retry_delay(SpanMs::seconds(60), 1, TaskId(id));
-        *windows.entry(delay.0 / 1_000).or_insert(0) += 1;
-    }
-    assert!(windows.values().all(|n| *n <= 500), "no second gets more than a tenth: {windows:?}");
 }
 
 // Rules R4, L3.

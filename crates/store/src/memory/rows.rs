@@ -7,11 +7,10 @@ use crate::model::{
 };
 use crate::{Answer, DispatcherId, Record};
 use dispatcher_core::claim::Standing;
-use dispatcher_core::finalise::{
-    self, AT_ONCE, AttemptFacts, Decision, LONGEST_DELAY, Move, Policy, Tally, TaskFacts, TaskState,
-};
+use dispatcher_core::finalise::{self, AT_ONCE, AttemptFacts, Decision, Move, Policy, Tally, TaskFacts, TaskState};
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, Run, ServiceId, TaskId, WorkerKey};
 use dispatcher_core::report::Message;
+use dispatcher_core::retry::MAX_DELAY;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,7 +187,7 @@ impl Rows {
 
     fn wake_delayed(&mut self, service: ServiceId, now: TimeMs) {
         let delayed = |f: &TaskFacts| f.state == TaskState::Ready && f.not_before != AT_ONCE;
-        let due = |f: &TaskFacts| f.not_before <= now || f.not_before > now.after(LONGEST_DELAY);
+        let due = |f: &TaskFacts| f.not_before <= now || f.not_before > now.after(MAX_DELAY);
         for row in self.tasks.values_mut().filter(|r| r.service == service && delayed(&r.facts) && due(&r.facts)) {
             row.facts.not_before = AT_ONCE;
         }

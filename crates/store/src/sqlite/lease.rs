@@ -7,8 +7,8 @@ use super::error::fault;
 use crate::DispatcherId;
 use crate::limits::{PAGE, limit_after_takeover};
 use crate::model::{Claim, ClaimedTask, DispatcherInfo, OpenLease, StoreError};
-use dispatcher_core::finalise::LONGEST_DELAY;
 use dispatcher_core::id::{CorpusId, EntryName, Epoch, LeaseId, ServiceId, TaskId};
+use dispatcher_core::retry::MAX_DELAY;
 use dispatcher_core::time::{SpanMs, TimeMs};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -166,7 +166,7 @@ async fn wake_delayed(connection: &mut SqliteConnection, service: ServiceId, now
     )
     .bind(service.0)
     .bind(now.0)
-    .bind(now.after(LONGEST_DELAY).0)
+    .bind(now.after(MAX_DELAY).0)
     .bind(i64::try_from(PAGE).unwrap_or(0))
     .execute(connection)
     .await
