@@ -5,6 +5,8 @@
 //!
 //! Unknown fields are ignored, so that either side may be newer.
 
+pub mod limits;
+
 use crate::id::{EntryName, TaskId};
 use crate::report::{Message, Status};
 use serde::{Deserialize, Serialize};

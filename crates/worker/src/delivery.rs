@@ -8,14 +8,15 @@ use crate::work::{OutPart, Outcome, PartBody, message};
 use bytes::Bytes;
 use dispatcher_core::report::{Message, Severity};
 use dispatcher_core::text::{Note, clean_message, clean_messages};
+use dispatcher_core::wire::limits::INLINE_MAX;
 use dispatcher_core::wire::{FromWorker, PartSpec, TokenText};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Up to how many bytes a part is kept in memory.
-pub(crate) const SMALL: u64 = 64 * 1024;
+/// Up to how many bytes a part is kept in memory: as many as may travel inside their message.
+pub(crate) const SMALL: u64 = INLINE_MAX;
 /// The most messages of one result.
 const MESSAGES_MAX: usize = 1_000;
 /// The most bytes that the messages of one result have as JSON. The header of a message has 128 KB, and its cause and

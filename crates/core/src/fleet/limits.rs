@@ -1,6 +1,9 @@
 //! How much a fleet allows.
 
 use crate::time::SpanMs;
+use crate::wire::limits::{
+    BEAT, CHUNK_MAX, CHUNKS_UNDER_WAY, DEAD_AFTER, INLINE_MAX, MAX_HOLDS, MAX_PARTS, WANTED_MAX,
+};
 
 /// What a fleet allows. Times are spans of the listening clock, sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,22 +49,22 @@ pub struct FleetLimits {
 impl Default for FleetLimits {
     fn default() -> Self {
         Self {
-            beat: SpanMs::seconds(2),
-            dead_after: SpanMs::seconds(30),
+            beat: BEAT,
+            dead_after: DEAD_AFTER,
             stuck_after: SpanMs::seconds(30),
-            inline_max: 64 * 1024,
-            chunk_max: 128 * 1024,
+            inline_max: INLINE_MAX,
+            chunk_max: CHUNK_MAX,
             max_services: 64,
             max_slots: 4096,
             max_credit: 4096,
-            max_holds: 1400,
-            max_parts: 8,
+            max_holds: MAX_HOLDS,
+            max_parts: MAX_PARTS,
             max_messages: 1000,
             task_window: 16,
             max_waiting: 4096,
             retry_burst: 16,
-            wanted_total: 16 * 1024 * 1024,
-            outstanding_per_peer: 2,
+            wanted_total: WANTED_MAX,
+            outstanding_per_peer: CHUNKS_UNDER_WAY,
             max_fetches: 1024,
             inline_budget: 64 * 1024 * 1024,
         }
