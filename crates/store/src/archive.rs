@@ -65,6 +65,19 @@ pub enum ArchiveError {
     },
 }
 
+impl ArchiveError {
+    /// What is to be seen to, in words that stay the same while it lasts: each repeat writes a file of another name.
+    #[must_use]
+    pub fn trouble(&self) -> String {
+        match self {
+            Self::Io { place, source, .. } => {
+                format!("results cannot be written in {}: {source}", folder(Path::new(place)))
+            }
+            Self::Full { .. } | Self::Gone { .. } => self.to_string(),
+        }
+    }
+}
+
 /// A place for result files.
 pub trait Archive: Send + Sync {
     /// The folder for bytes that arrive in pieces; on the archive's own file system.

@@ -130,7 +130,8 @@ impl Finaliser {
             Err(ArchiveError::Full { place }) => Ok(self.no_space(&place)),
             Err(error) => {
                 // After a failed sync nothing counts as staged: the whole batch is staged anew.
-                self.hold(format!("the archive: {error}"));
+                tracing::debug!("the archive: {error}");
+                self.hold(format!("the archive: {}; see to it, work goes on by itself", error.trouble()));
                 Ok(None)
             }
         }

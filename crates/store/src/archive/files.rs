@@ -343,6 +343,17 @@ mod tests {
 
     // Rule D3.
     #[test]
+    fn a_trouble_that_lasts_is_told_in_the_same_words_each_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let trouble = |doing, path: &Path| failed(doing, path, io::Error::from_raw_os_error(30)).trouble();
+        let first = trouble("making the pack", &folder.path().join("00000007-0a0b0c0d.tar"));
+        assert!(first.contains(folder.path().to_str().unwrap()) && first.contains("Read-only"), "{first}");
+        assert_eq!(first, trouble("making the pack", &folder.path().join("00000008-01020304.tar")));
+        assert_eq!(first, trouble("making new packs durable in", folder.path()));
+    }
+
+    // Rule D3.
+    #[test]
     fn no_space_and_no_quota_are_told_apart_from_other_errors() {
         let folder = tempfile::tempdir().unwrap();
         let told = |path: &Path, code| failed("staging", path, io::Error::from_raw_os_error(code));
