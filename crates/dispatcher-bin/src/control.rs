@@ -42,7 +42,7 @@ pub async fn give(
         }
         // A lock that can be had means that nobody else will do it. Commands are carried out in the order in which they were
         // given: what an earlier one left undone is older than this.
-        if let Ok(_lock) = state.lock() {
+        if let Ok(_lock) = state.lock_for_command() {
             by = CarriedOutBy::Ourselves;
             finish_open(state, store).await?;
             continue;
@@ -60,7 +60,7 @@ pub async fn carry_out(store: &dyn Store, command: &Command) -> anyhow::Result<C
 /// Carries out what was commanded and left undone, where no dispatcher is at work: whatever is added or commanded from now
 /// on comes after it.
 pub async fn settle(state: &StateDir, store: &dyn Store) -> anyhow::Result<()> {
-    match state.lock() {
+    match state.lock_for_command() {
         Ok(_lock) => finish_open(state, store).await,
         // The dispatcher that has it does so.
         Err(_) => Ok(()),

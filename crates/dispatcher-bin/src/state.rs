@@ -28,6 +28,13 @@ const DATABASE: &str = "dispatcher.db";
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long a dispatcher that starts waits for a command that carries itself out.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What stands behind the number of the process that has the lock.
+const DISPATCHER: &str = "";
+const COMMAND: &str = " command";
+
 /// A state folder.
 #[derive(Clone, Debug)]
 pub struct StateDir(PathBuf);
@@ -130,39 +137,59 @@ impl StateDir {
         self.0.join("socket")
     }
 
-    /// Takes the lock, or says who has it. One that a dead process seems to have is waited for a little: a child that it was
-    /// just starting when it was killed still has it for a moment.
+    /// Takes the lock for a dispatcher, or says who has it. A command of an operator that carries itself out is soon over:
+    /// it is waited for.
     pub fn lock(&self) -> anyhow::Result<Lock> {
+        let mut told = false;
+        self.lock_as(DISPATCHER, COMMAND_PATIENCE, || {
+            if !std::mem::replace(&mut told, true) && self.is_owner_a_command() {
+                tracing::info!("waiting for a command of an operator that carries itself out");
+            }
+            std::thread::sleep(LOCK_PAUSE);
+        })
+    }
+
+    /// Takes the lock for a command that carries itself out.
+    pub fn lock_for_command(&self) -> anyhow::Result<Lock> {
+        self.lock_as(COMMAND, Duration::ZERO, || std::thread::sleep(LOCK_PAUSE))
+    }
+
+    /// One that a dead process seems to have is waited for a little: a child that it was just starting when it was killed
+    /// still has it for a moment.
+    fn lock_as(&self, what: &str, patience: Duration, mut pause: impl FnMut()) -> anyhow::Result<Lock> {
         // The folder itself is locked: a file in it could be removed, and then two processes would each have a lock.
         let folder = File::open(&self.0)?;
-        let note = self.process_note();
-        let until = Instant::now() + LOCK_PATIENCE;
+        let began = Instant::now();
         let taken = loop {
+            let wait = match (self.is_owner_alive(), self.is_owner_a_command()) {
+                (false, _) => LOCK_PATIENCE,
+                (true, true) => patience,
+                (true, false) => Duration::ZERO,
+            };
             match folder.try_lock() {
-                Err(TryLockError::WouldBlock) if !self.is_owner_alive() && Instant::now() < until => {
-                    std::thread::sleep(LOCK_PAUSE);
-                }
+                Err(TryLockError::WouldBlock) if began.elapsed() < wait => pause(),
                 taken => break taken,
             }
         };
         match taken {
             Ok(()) => {
-                std::fs::write(note, format!("{}\n", std::process::id()))?;
+                std::fs::write(self.process_note(), format!("{}{what}\n", std::process::id()))?;
                 Ok(Lock(folder))
             }
-            Err(TryLockError::WouldBlock) => {
-                let pid = self.process().unwrap_or_else(|| "unknown".to_owned());
-                Err(Exit::with(
-                    exit::LOCKED,
-                    format!(
-                        "another dispatcher (process {}) works on {}: wait for it, or stop it with `kill {0}`",
-                        pid,
-                        self.0.display()
-                    ),
-                ))
-            }
+            Err(TryLockError::WouldBlock) => Err(Exit::with(exit::LOCKED, self.who_has_it())),
             Err(TryLockError::Error(e)) => Err(e).context("cannot lock the state folder"),
         }
+    }
+
+    fn who_has_it(&self) -> String {
+        let (pid, state) = (self.process().unwrap_or_else(|| "unknown".to_owned()), self.0.display());
+        if self.is_owner_a_command() {
+            return format!(
+                "a command of an operator (process {pid}) still carries itself out on {state}: start it again when that is \
+                 through"
+            );
+        }
+        format!("another dispatcher (process {pid}) works on {state}: wait for it, or stop it with `kill {pid}`")
     }
 
     /// Whether the process that took the lock last lives, as far as can be seen from here.
@@ -181,7 +208,13 @@ impl StateDir {
 
     /// The process that took the lock last, as it says itself.
     pub fn process(&self) -> Option<String> {
-        std::fs::read_to_string(self.process_note()).ok().map(|pid| pid.trim().to_owned())
+        let note = std::fs::read_to_string(self.process_note()).ok()?;
+        note.split_whitespace().next().map(ToOwned::to_owned)
+    }
+
+    /// Whether it took the lock for a command.
+    fn is_owner_a_command(&self) -> bool {
+        std::fs::read_to_string(self.process_note()).is_ok_and(|note| note.trim_end().ends_with(COMMAND))
     }
 
     /// Whether a process works on it now.
@@ -211,4 +244,29 @@ pub fn store_error(error: &StoreError) -> anyhow::Error {
         ErrorClass::Transient | ErrorClass::BadRow => (exit::STORE_LOST, "try again"),
     };
     Exit::with(code, format!("{error}; {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_lock_is_said_and_a_command_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDir::make_at(folder.path()).unwrap();
+        let refused = |taken: anyhow::Result<Lock>| {
+            let error = taken.unwrap_err();
+            assert_eq!(exit::of_error(&error), exit::LOCKED);
+            error.to_string()
+        };
+        let dispatcher = state.lock().unwrap();
+        assert!(refused(state.lock_for_command()).contains("another dispatcher"));
+        drop(dispatcher);
+        let command = state.lock_for_command().unwrap();
+        assert!(refused(state.lock_for_command()).contains("a command of an operator"));
+        assert_eq!(state.process(), Some(std::process::id().to_string()));
+        let mut command = Some(command);
+        let waited_for = state.lock_as(DISPATCHER, COMMAND_PATIENCE, || drop(command.take()));
+        assert!(waited_for.is_ok(), "a dispatcher waits until it is over");
+    }
 }
