@@ -1,7 +1,9 @@
 //! Dispatchers that end by themselves.
 
 use crate::kit::{Echo, Place, Puppet, Setup, start_worker};
+use dispatcher_core::fleet::FleetLimits;
 use dispatcher_core::report::Status;
+use dispatcher_core::time::SpanMs;
 use dispatcher_core::wire::{AckWord, FromWorker};
 use dispatcher_server::Ended;
 use dispatcher_store::TaskState;
@@ -63,7 +65,8 @@ fn a_limit_of_nothing_ends_at_once_without_a_worker() {
 // Rule S5. Case F61.
 #[test]
 fn a_limit_is_reached_all_the_same_when_a_worker_leaves() {
-    let place = Place::start(Setup { task_limit: Some(6), ..Setup::serving(20) });
+    let fleet = FleetLimits { beat: SpanMs(500), dead_after: SpanMs(3_000), ..FleetLimits::default() };
+    let place = Place::start(Setup { task_limit: Some(6), fleet, ..Setup::serving(20) });
     let leaving = Puppet::join(&place, "leaving", 1);
     leaving.say(&FromWorker::Ready { granted: 3 });
     let (first, second) = (leaving.hear_task(), leaving.hear_task());
