@@ -75,7 +75,7 @@ fn escape_component(component: &[u8], path: &mut Vec<u8>) {
     }
 }
 
-/// The name that [`escape`] made a path of; `None` of a path that it did not make.
+/// The name that `escape` made a path of; `None` of a path that it did not make.
 #[must_use]
 pub fn unescape(path: &[u8]) -> Option<EntryName> {
     let mut name = Vec::with_capacity(path.len());
