@@ -130,7 +130,8 @@ impl<'a> ScratchTree<'a> {
     }
 
     fn nextest(&self, mutant: &Mutant, more: &[&str]) -> Cmd {
-        let run = ["nextest", "run", "--profile", "ci", "--all-features", "--locked", "--no-tests", "fail"];
+        let run =
+            ["nextest", "run", "--profile", "ci", "--all-features", "--locked", "--no-tests", "fail", "--retries", "0"];
         Cmd::cargo(&self.path()).args(run).args(more).args(&mutant.test).env("CARGO_TARGET_DIR", &self.target)
     }
 
