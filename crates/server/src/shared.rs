@@ -5,20 +5,19 @@
 use crate::progress::Progress;
 use dispatcher_core::id::{ServiceId, TaskId};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What is waited for before a dispatcher ends (rule S1). Nothing more is leased in any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum DrainMode {
     /// What was received is written and answered. Workers go on, and what they bring lands after the next start.
-    Received = 1,
+    Received,
     /// Everything in flight has ended.
-    InFlight = 2,
+    InFlight,
     /// The workers have left: they belong to this process.
-    WorkersLeft = 3,
+    WorkersLeft,
 }
 
 /// What the stages share.
@@ -54,28 +53,24 @@ pub struct Shared {
     pub drain_spent: AtomicBool,
     /// Tasks in flight of which it is not known where their results go.
     pub unplaced: Unplaced,
-    drain: AtomicU8,
-    /// When it was told to drain.
-    drains_since: OnceLock<Instant>,
+    /// How it drains, and since when.
+    drain: OnceLock<(DrainMode, Instant)>,
 }
 
 impl Shared {
     /// Begins to drain, unless it has begun already.
     pub fn begin_drain(&self, mode: DrainMode) {
-        self.drains_since.get_or_init(Instant::now);
-        let _ = self.drain.compare_exchange(0, mode as u8, Ordering::AcqRel, Ordering::Acquire);
+        self.drain.get_or_init(|| (mode, Instant::now()));
     }
 
     /// For how long it has drained.
     pub fn drained_for(&self) -> Option<Duration> {
-        self.drains_since.get().map(Instant::elapsed)
+        self.drain.get().map(|(_, since)| since.elapsed())
     }
 
     /// How it drains, if it does.
     pub fn drain_mode(&self) -> Option<DrainMode> {
-        [DrainMode::Received, DrainMode::InFlight, DrainMode::WorkersLeft]
-            .into_iter()
-            .find(|mode| *mode as u8 == self.drain.load(Ordering::Acquire))
+        self.drain.get().map(|(mode, _)| *mode)
     }
 
     /// What is waited for, where nothing may be leased before it is there: space, a lost store.
